@@ -68,6 +68,10 @@ mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to
 explore: $(VENV)/.installed-all  ## Search small worlds of the protocol completely (ARGS="--mutants")
 	@$(BIN)/python -m tests.explore.run_explore $(ARGS)
 
+.PHONY: contract
+contract: $(VENV)/.installed-all  ## Compare service and OpenAPI document (EXAMPLES=100)
+	@$(BIN)/python -m tests.contract.run_contract $(if $(EXAMPLES),--examples $(EXAMPLES)) $(ARGS)
+
 .PHONY: drills
 drills: java $(VENV)/.installed  ## Break real clusters in every way; account for every message
 	@$(BIN)/fencelog drill all $(ARGS)

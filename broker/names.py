@@ -9,7 +9,9 @@ from typing import NamedTuple
 from fencelog.broker.limits import MAX_NAME_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_BYTES - 1}}}")
+NAME_PATTERN = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_BYTES - 1}}}"
+
+_NAME = re.compile(NAME_PATTERN)
 
 
 class TopicName(NamedTuple):

@@ -26,7 +26,7 @@ MIN_ROLL_MS = 1_000
 
 Overrides = Mapping[str, Any]
 
-_MAX_NUMBER = 2**53 - 1
+MAX_NUMBER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact."""
 
 
@@ -208,8 +208,8 @@ def _check(name: str, value: Any) -> None:
             raise _bad(name, f"{name} is true or false, not {value!r}")
     elif isinstance(value, bool) or not isinstance(value, int):
         raise _bad(name, f"{name} is a whole number, not {str(value)[:80]!r}")
-    elif not 1 <= value <= _MOST.get(name, _MAX_NUMBER):
-        raise _bad(name, f"{name} is 1 to {_MOST.get(name, _MAX_NUMBER)}, not {value}")
+    elif not 1 <= value <= _MOST.get(name, MAX_NUMBER):
+        raise _bad(name, f"{name} is 1 to {_MOST.get(name, MAX_NUMBER)}, not {value}")
 
 
 def _bad(name: str, detail: str) -> FencelogError:

@@ -29,7 +29,7 @@ from fencelog.api.admin.settings import (
     shown_settings,
 )
 from fencelog.api.http.queries import refuse_query
-from fencelog.broker.names import TopicName, check_name
+from fencelog.broker.names import NAME_PATTERN, TopicName, check_name
 from fencelog.broker.policy import from_json
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
@@ -63,7 +63,7 @@ def _add_topics(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -
         settings: Annotated[TopicSettings | None, Body()] = None,
         allow_missing_bookies: bool = False,
     ) -> Topic:
-        """Create a topic: 201; 200 if it exists with the same settings, 409 with others."""
+        """Create a topic. 201; 200 if it exists with the same settings, 409 with others."""
         refuse_query(request, ALLOW_MISSING_BOOKIES)
         wanted = settings or TopicSettings()
         config = TopicConfig(wanted.partitions, from_json(wanted.changes()))
@@ -89,8 +89,8 @@ def _add_topics(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -
         changes: TopicChanges,
         allow_missing_bookies: bool = False,
     ) -> Topic:
-        """Change settings (null: inherit it again) or raise the number of partitions. Open
-        partitions follow at once."""
+        """Change settings or raise the number of partitions. Null: inherit the setting again.
+        Open partitions follow at once."""
         refuse_query(request, ALLOW_MISSING_BOOKIES)
         info = await broker.topics.update(
             TopicName.of(namespace, topic),
@@ -112,12 +112,13 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
     @router.get("/topics", tags=["topics"])
     async def list_topics(
         request: Request,
-        namespace: str | None = None,
+        namespace: Annotated[str, Query(json_schema_extra={"pattern": f"^{NAME_PATTERN}$"})]
+        | None = None,
         prefix: str = "",
         start_after: str = "",
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
     ) -> TopicList:
-        """List topics by name, of one namespace or of all; ``prefix`` is the beginning of the
+        """List topics by name, of one namespace or of all. ``prefix`` is the beginning of the
         topic's own name."""
         refuse_query(request, "namespace", "prefix", "start_after", "limit")
         if namespace is not None:
@@ -129,7 +130,7 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
 
     @router.get("/topics/{namespace}/{topic}/owners", tags=["cluster"])
     async def list_owners(namespace: str, topic: str, request: Request) -> Owners:
-        """List the brokers that currently own the topic's partitions; unused partitions have no
+        """List the brokers that currently own the topic's partitions. Unused partitions have no
         owner."""
         refuse_query(request)
         found = await broker.owners(TopicName.of(namespace, topic))

@@ -49,8 +49,8 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
         request: Request,
         limit: Annotated[int, Query(ge=0, le=MAX_LISTED_PARTITIONS)] = DEFAULT_LISTED,
     ) -> BrokerDetails:
-        """Return one broker, and the partitions that it has open: those with the most traffic
-        first."""
+        """Return one broker, and the partitions that it has open. Those with the most traffic
+        come first."""
         url = elsewhere(broker, broker_id, request)
         if url is not None:
             path = f"{broker_path(broker_id)}?limit={limit}"
@@ -95,8 +95,9 @@ def _add_partitions(router: APIRouter, broker: Broker, peers: LinkPeers) -> None
         request: Request,
         body: Annotated[Unload | None, Body()] = None,
     ) -> Moved:
-        """Have the owner of a partition transfer it: to the broker ``to``, else to the least
+        """Have the owner of a partition transfer it. To the broker ``to``, else to the least
         loaded."""
+        refuse_query(request)
         name = TopicName.of(namespace, topic)
         to = None if body is None else body.to
         try:
@@ -112,8 +113,9 @@ def _add_partitions(router: APIRouter, broker: Broker, peers: LinkPeers) -> None
     async def open_partition(
         namespace: str, topic: str, partition: int, request: Request
     ) -> Opened:
-        """Have the broker that is asked own a partition if it has no owner, and answer 421 if it
-        has another one."""
+        """Have the broker that is asked own a partition if it has no owner. It answers 421 if
+        the partition has another one."""
+        refuse_query(request)
         log = await broker.take(TopicName.of(namespace, topic), partition)
         return Opened(partition=partition, broker_id=broker.config.broker_id, epoch=log.epoch)
 

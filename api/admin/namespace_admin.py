@@ -30,7 +30,7 @@ def add_namespaces(router: APIRouter, broker: Broker, bookies: RegisteredBookies
 
     @router.get("/namespaces", tags=["namespaces"])
     async def list_namespaces(request: Request) -> NamespaceList:
-        """List all namespaces: those that were created, and those that have topics."""
+        """List all namespaces. Those that were created, and those that have topics."""
         refuse_query(request)
         found = await broker.topics.namespaces.list()
         return NamespaceList(namespaces=[namespace_model(info) for info in found])
@@ -43,7 +43,7 @@ def add_namespaces(router: APIRouter, broker: Broker, bookies: RegisteredBookies
         settings: Annotated[Settings | None, Body()] = None,
         allow_missing_bookies: bool = False,
     ) -> Namespace:
-        """Create a namespace: 201; 200 if it exists with the same settings, 409 with others."""
+        """Create a namespace. 201; 200 if it exists with the same settings, 409 with others."""
         refuse_query(request, ALLOW_MISSING_BOOKIES)
         check_name("namespace", namespace)
         wanted = from_json((settings or Settings()).changes())
@@ -66,8 +66,8 @@ def add_namespaces(router: APIRouter, broker: Broker, bookies: RegisteredBookies
         changes: Settings,
         allow_missing_bookies: bool = False,
     ) -> Namespace:
-        """Change settings (null: inherit it again). Open partitions of its topics follow at
-        once."""
+        """Change settings. Null: inherit the setting again. Open partitions of its topics follow
+        at once."""
         refuse_query(request, ALLOW_MISSING_BOOKIES)
         check_name("namespace", namespace)
         changed = await broker.topics.namespaces.update(

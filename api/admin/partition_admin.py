@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.targets import PREFIX, Target
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
-from fencelog.api.subscriptions.requests import read_body
+from fencelog.api.subscriptions.requests import Offset, read_body
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _UNKNOWN = ErrorCode.METADATA_UNKNOWN
 
 
 class TrimRequest(Struct, forbid_unknown_fields=True):
-    before: Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+    before: Offset
 
 
 class TrimAnswer(Struct):
@@ -74,10 +74,6 @@ class PartitionAdmin:
         exchange.query(frozenset())
         body = await self._bodies.read(exchange, MAX_REQUEST_BYTES)
         before = read_body(exchange, body, TrimRequest).before
-        if before < 0:
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST, f"before is an offset, not {before}", field="before"
-            )
 
         async def trim(log: PartitionLog) -> bytes:
             trimmed = asdict(await log.retention.trim(before))

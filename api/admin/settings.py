@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fencelog.broker.limits import MAX_PARTITIONS
-from fencelog.broker.policy import Overrides, Policy, to_json
+from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES, MAX_PARTITIONS
+from fencelog.broker.policy import MAX_NUMBER, Overrides, Policy, to_json
 from fencelog.ledgers.limits import MAX_ENSEMBLE
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 ALLOW_MISSING_BOOKIES = "allow_missing_bookies"
 
 BookieCount = Annotated[int, Field(ge=1, le=MAX_ENSEMBLE)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Bound = Count | Literal["unlimited"]
 
 
@@ -61,7 +61,7 @@ class Settings(BaseModel):
     dispatch_messages_per_s: Bound | None = None
     """The limit of all reads and subscriptions of the partition together."""
     dispatch_bytes_per_s: Bound | None = None
-    max_pending_bytes: Count | None = None
+    max_pending_bytes: Annotated[int, Field(ge=1, le=MAX_PARTITION_PENDING_BYTES)] | None = None
     """The limit of the appends in flight."""
     max_subscriptions: Count | None = None
     max_producers: Count | None = None

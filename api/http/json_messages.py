@@ -49,6 +49,8 @@ HeaderPairs = Annotated[
     list[tuple[str, bytes]],
     Meta(description="Headers with repeated names or other bytes, instead of `headers`"),
 ]
+Int64 = Annotated[int, Meta(extra_json_schema={"minimum": _INT64_MIN, "maximum": _INT64_MAX})]
+Time = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": _INT64_MAX})]
 TextValue = Annotated[str, Meta(description="The value as UTF-8 text")]
 JsonValue = Annotated[Raw, Meta(description="The value as any JSON")]
 BinaryValue = Annotated[bytes, Meta(description="The value's bytes")]
@@ -57,8 +59,8 @@ BinaryValue = Annotated[bytes, Meta(description="The value's bytes")]
 class MessageFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     key: str | None = None
     key_base64: KeyBytes | None = None
-    event_time: int | None = None
-    deliver_at: int | None = None
+    event_time: Int64 | None = None
+    deliver_at: Time | None = None
     headers: dict[str, str] | None = None
     headers_base64: HeaderPairs | None = None
 

@@ -43,6 +43,7 @@ _INTERNAL = frozenset((b"fencelog-forwarded",))
 
 _KNOWN = "Fencelog-Key, -Key-Base64, -Event-Time, -Deliver-At and -Header-NAME"
 
+_MAX_TIME_US = 2**63 - 1
 _MAX_TIME_DIGITS = 20
 """The length of a 64-bit number and its sign; the broker checks the range."""
 
@@ -132,7 +133,7 @@ def _event_time(value: bytes | None) -> int | None:
 
 def deliver_at_header(value: bytes) -> tuple[str, bytes]:
     """Return the message's header for a delivery time. Raises FencelogError(BAD_REQUEST)."""
-    if value.isdigit() and len(value) < _MAX_TIME_DIGITS:
+    if value.isdigit() and len(value) < _MAX_TIME_DIGITS and int(value) <= _MAX_TIME_US:
         return DELIVER_AT.decode(), value
     shown = value[:40].decode("latin-1")
     raise _bad(f"Fencelog-Deliver-At must be microseconds since 1970, not {shown!r}")

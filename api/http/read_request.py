@@ -9,7 +9,6 @@ from enum import Enum
 from fencelog.api.http.accept import preferred
 from fencelog.api.http.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, Exchange, parse_number
 from fencelog.api.http.json_render import ValueForm
-from fencelog.api.http.sse import resume_offset
 from fencelog.broker.limits import MAX_READ_MESSAGES, MAX_WAIT_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES, MIB
@@ -70,8 +69,10 @@ def read_request(exchange: Exchange) -> ReadRequest:
         max_bytes = parse_number("max_bytes", query["max_bytes"], low=1, high=MAX_READ_BYTES)
     start = _start(query)
     last_event_id = exchange.header(b"last-event-id")
-    if media_type == EVENT_STREAM and last_event_id:
-        start = resume_offset(last_event_id)
+    if last_event_id:
+        last_offset = _last_offset(last_event_id)
+        if media_type == EVENT_STREAM:
+            start = last_offset + 1
     return ReadRequest(
         start=start,
         limit=limit,
@@ -95,13 +96,26 @@ def _start(query: dict[str, str]) -> int | NamedPosition | Time:
         return NamedPosition.EARLIEST
     if text == NamedPosition.LATEST.value:
         return NamedPosition.LATEST
-    if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_OFFSET:
+    if _is_offset(text):
         return int(text)
     raise FencelogError(
         ErrorCode.BAD_REQUEST,
         f"from must be earliest, latest or an offset, not {text[:40]!r}",
         parameter="from",
     )
+
+
+def _last_offset(last_event_id: bytes) -> int:
+    text = last_event_id.decode("latin-1").strip()
+    if not _is_offset(text):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"Last-Event-ID {text[:40]!r} is no offset of this stream"
+        )
+    return int(text)
+
+
+def _is_offset(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_OFFSET
 
 
 def _is_compacted(text: str) -> bool:

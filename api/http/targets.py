@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from fencelog.api.http.read_request import MAX_OFFSET
 from fencelog.broker.limits import MAX_PARTITIONS
 from fencelog.broker.names import TopicName, check_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -212,7 +213,7 @@ def _partition(text: str) -> int:
 
 
 def _offset(text: str) -> int:
-    if not _is_number(text):
+    if not _is_number(text) or int(text) > MAX_OFFSET:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"offset {text[:40]!r} is no offset")
     return int(text)
 

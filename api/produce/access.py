@@ -34,7 +34,12 @@ _MAX_EPOCH = 2**63 - 1
 
 
 class FenceRequest(Struct, forbid_unknown_fields=True):
-    token: str | None
+    token: (
+        Annotated[
+            str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_FENCING_TOKEN_BYTES})
+        ]
+        | None
+    )
     expected: str | UnsetType | None = UNSET
 
 

@@ -7,8 +7,10 @@ or index at fault. Nothing of a batch with an error is written, so the first one
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from fencelog.api.http.json_messages import (
     AnyMessage,
@@ -29,7 +31,7 @@ class _TextBatch(msgspec.Struct, forbid_unknown_fields=True):
 class AnyBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Messages to append together."""
 
-    messages: list[AnyMessage]
+    messages: Annotated[list[AnyMessage], Meta(extra_json_schema={"minItems": 1})]
 
 
 _text_line = msgspec.json.Decoder(TextMessage)

@@ -21,7 +21,7 @@ from fencelog.api.http.metrics import CONTENT_TYPE, exposition
 from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
 from fencelog.api.server.invalid_core import complaints
 from fencelog.api.server.methods import routed
-from fencelog.api.server.openapi import DESCRIPTION, add_hot_paths
+from fencelog.api.server.openapi import DESCRIPTION, complete_document
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _CODES = {
@@ -63,12 +63,13 @@ def build_framework(
         redoc_url=None,
         lifespan=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.include_router(router)
     _add_docs(app)
     _add_health(app, ready, collectors)
     _add_error_handlers(app, on_problem)
-    _describe_hot_paths(app)
+    _complete_document(app)
     # What FastAPI makes of an included router does not tell its routes' methods.
     return Framework(cast("AsgiApp", app), [*router.routes, *app.routes])
 
@@ -107,12 +108,12 @@ def _add_health(
 ) -> None:
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Health:
-        """Answer that the process runs, without checking its dependencies."""
+        """Answer that the process runs. Its dependencies are not checked."""
         return Health(status="ok")
 
     @app.get("/readyz", tags=["health"], responses=PROBLEM_RESPONSES)
     async def readyz() -> Health:
-        """Answer that the broker can serve: metadata answers and bookies are registered; else
+        """Answer that the broker can serve. Metadata answers and bookies are registered; else
         503."""
         await ready()
         return Health(status="ok")
@@ -179,12 +180,12 @@ def validation_error(error: RequestValidationError, content_type: str) -> Fencel
     return FencelogError(ErrorCode.BAD_REQUEST, f"{field} {why}", errors=errors, **extra)
 
 
-def _describe_hot_paths(app: FastAPI) -> None:
+def _complete_document(app: FastAPI) -> None:
     generated = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = add_hot_paths(generated())
+            app.openapi_schema = complete_document(generated())
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

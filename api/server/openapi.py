@@ -12,23 +12,16 @@ from msgspec.json import schema_components
 from fencelog.api.admin.models import PROBLEM_RESPONSES, Problem
 from fencelog.api.http.json_messages import AnyMessage
 from fencelog.api.http.json_render import StoredMessage
-from fencelog.api.server.operations import (
-    HEADERS,
-    JSON,
-    OPERATIONS,
-    PLACES,
-    QUERY,
-    REQUIRED,
-    Operation,
-    Shape,
-)
+from fencelog.api.server.operations import JSON, OPERATIONS, Events, Lines, Operation
+from fencelog.api.server.parameters import HEADERS, PLACES, QUERY, REQUIRED, Shape
 from fencelog.api.subscriptions.pull import DeliveredMessage
 
 DESCRIPTION = """A durable, replicated, fenced log over plain HTTP.
 
 Errors are RFC 9457 problems: `code` names what went wrong, `retryable` whether the same request
 may be sent again, `side_effects` whether it may have taken effect all the same. Times are integer
-microseconds since 1970 UTC. Any broker answers any request."""
+microseconds since 1970 UTC. Integers are written without a fraction: 1, not 1.0. Any broker answers
+any request."""
 
 Json = dict[str, Any]
 
@@ -37,20 +30,40 @@ _REFERENCE = "#/components/schemas/{name}"
 _ONE_VALUE = [{"required": [name]} for name in ("text", "json", "base64")]
 
 
-def add_hot_paths(document: Json) -> Json:
-    """Return the document with the requests in it that FastAPI does not know."""
+def complete_document(document: Json) -> Json:
+    """Return the document of FastAPI's half with the other requests, and with what FastAPI does not
+    say of its own."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema()
     generated = _Generator()
+    for path, item in document["paths"].items():
+        if "put" in item:
+            answers = item["put"]["responses"]
+            answers["200"] = answers["201"] | {"description": "It exists, with the same settings"}
+        for operation in item.values():
+            _put_summary(operation)
+            places = generated.places(path)
+            others = [each for each in operation.get("parameters", ()) if each["in"] != "path"]
+            if places or others:
+                operation["parameters"] = [*places, *others]
     for tag, operations in OPERATIONS.items():
-        for operation in operations:
-            method, path = operation.request.split(" ")
+        for each in operations:
+            method, path = each.request.split(" ")
             item = document["paths"].setdefault(path, {})
-            item[method.lower()] = generated.operation(operation, path) | {"tags": [tag]}
+            item[method.lower()] = generated.operation(each, path) | {"tags": [tag]}
     for type_ in (AnyMessage, StoredMessage, DeliveredMessage):
         generated.schemas[type_.__name__]["oneOf"] = _ONE_VALUE
     schemas.update(generated.schemas)
-    return document
+    finished: Json = _finished(document)
+    return finished
+
+
+def _put_summary(operation: Json) -> None:
+    """Make the first sentence of the description the summary."""
+    summary, _, text = operation.pop("description").partition(". ")
+    operation["summary"] = summary.removesuffix(".")
+    if text:
+        operation["description"] = text
 
 
 class _Generator:
@@ -60,32 +73,34 @@ class _Generator:
         self.schemas: Json = {}
 
     def operation(self, asked: Operation, path: str) -> Json:
-        summary, _, text = asked.about.partition(". ")
         shown: Json = {
             "operationId": asked.name,
-            "summary": summary,
-            "description": text,
+            "description": asked.about,
             "parameters": self._parameters(asked, path),
             "responses": self._responses(asked),
         }
+        _put_summary(shown)
         if asked.body is not None:
             content = self._content(asked.body)
             shown["requestBody"] = {"required": asked.needs_body, "content": content}
         return shown
 
-    def _parameters(self, asked: Operation, path: str) -> list[Json]:
-        places = [
-            (name, "path", PLACES.get(name, str), "") for name in re.findall(r"{(\w+)}", path)
+    def places(self, path: str) -> list[Json]:
+        """Return the parameters in a path."""
+        return [
+            {"name": name, "in": "path", "schema": self._schema(PLACES[name]), "required": True}
+            for name in re.findall(r"{(\w+)}", path)
         ]
+
+    def _parameters(self, asked: Operation, path: str) -> list[Json]:
         query = [(name, "query", *QUERY[name]) for name in sorted(asked.query)]
         headers = [
             (name.decode().title(), "header", *HEADERS[name]) for name in sorted(asked.headers)
         ]
-        return [
-            {"name": name, "in": where, "schema": self._schema(shape)}
-            | ({"description": text} if text else {})
-            | ({"required": True} if where == "path" or name in REQUIRED else {})
-            for name, where, shape, text in (*places, *query, *headers)
+        return self.places(path) + [
+            {"name": name, "in": where, "schema": self._schema(shape), "description": text}
+            | ({"required": True} if name in REQUIRED else {})
+            for name, where, shape, text in (*query, *headers)
         ]
 
     def _responses(self, asked: Operation) -> Json:
@@ -113,15 +128,32 @@ class _Generator:
     def _content(self, shapes: Shape) -> Json:
         if not isinstance(shapes, dict):
             shapes = {JSON: shapes}
-        return {media: {"schema": self._schema(shape)} for media, shape in shapes.items()}
+        return {media: self._body(shape) for media, shape in shapes.items()}
+
+    def _body(self, shape: Shape) -> Json:
+        """Return the shape of a body. A sequence has the shape of its items, as in OpenAPI 3.2."""
+        if isinstance(shape, Lines):
+            return {"itemSchema": self._schema(shape.line)}
+        if isinstance(shape, Events):
+            events = [self._event(name, data) for name, data in shape.data.items()]
+            return {"itemSchema": {"oneOf": events}}
+        return {"schema": self._schema(shape)}
+
+    def _event(self, name: str, data: Shape) -> Json:
+        as_json = {"contentMediaType": JSON, "contentSchema": self._schema(data)}
+        members: Json = {
+            "event": {"const": name},
+            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "data": {"type": "string", **as_json},
+        }
+        return {"type": "object", "required": ["event", "data"], "properties": members}
 
     def _schema(self, shape: Shape) -> Json:
         if isinstance(shape, dict):
             return shape
         (schema,), named = schema_components([shape], ref_template=_REFERENCE)
-        self.schemas.update(_finished(named))
-        finished: Json = _finished(schema)
-        return finished
+        self.schemas.update(named)
+        return schema
 
 
 def _finished(schema: Any) -> Any:

@@ -7,94 +7,56 @@ that their parsers accept; ``openapi`` turns both into schemas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
-
-from msgspec import Meta
+from typing import Any, NamedTuple
 
 from fencelog.api.admin.partition_admin import LogEnd, TopicEnds, TrimAnswer, TrimRequest
 from fencelog.api.http import read_request
 from fencelog.api.http.json_messages import AnyMessage
-from fencelog.api.http.json_render import StoredMessage, ValueForm
-from fencelog.api.http.message_headers import DELIVER_AT, EVENT_TIME, KEY, KEY_BASE64
-from fencelog.api.http.read_request import NamedPosition
+from fencelog.api.http.json_render import StoredMessage
+from fencelog.api.http.sse import Control
 from fencelog.api.produce import access, batch, post, single
 from fencelog.api.produce.append_headers import CONDITION_HEADERS
 from fencelog.api.produce.batch_bodies import AnyBatch
 from fencelog.api.read import offsets
 from fencelog.api.read.answers import MessagePage
 from fencelog.api.read.compaction_routes import CompactionState
-from fencelog.api.routing.forward import OWNER_HEADER
+from fencelog.api.server.parameters import LAST_EVENT_ID, MESSAGE_HEADERS, OWNER, PREFER, Shape
 from fencelog.api.subscriptions import parts, requests, views
-from fencelog.api.subscriptions.pull import DeliveredMessages
-from fencelog.api.subscriptions.requests import Consumer, LeaseMs, Offset, Partition, WaitSeconds
-from fencelog.broker.limits import (
-    MAX_BODY_BYTES,
-    MAX_DELIVERY_DELAY_MS,
-    MAX_IDEMPOTENCY_KEY_BYTES,
-    MAX_READ_MESSAGES,
-)
-from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES, MAX_READ_BYTES
-
-Shape = Any
-"""A type that msgspec knows, or a JSON schema for what has no type: raw bytes."""
+from fencelog.api.subscriptions.pull import DeliveredMessage, DeliveredMessages
+from fencelog.api.subscriptions.requests import Offset
+from fencelog.broker.limits import MAX_BODY_BYTES
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES
 
 BYTES = {"type": "string", "format": "binary"}
-LINES = {"type": "string", "description": "A line is a message"}
+LINES = {"type": "string", "minLength": 1, "description": "A line is a message"}
 JSON, NDJSON, BATCH = "application/json", "application/x-ndjson", "application/vnd.fencelog.batch"
 TEXT, EVENTS, OCTETS = "text/plain", "text/event-stream", "application/octet-stream"
+
+
+class Lines(NamedTuple):
+    """A body of JSON documents, one on each line."""
+
+    line: Shape
+
+
+class Events(NamedTuple):
+    """An event stream: the JSON that is the data of its events, by their names."""
+
+    data: Mapping[str, Shape]
+
+
+PROBLEM = {"$ref": "#/components/schemas/Problem"}
+PARTITION_EVENTS = Events(
+    {"message": StoredMessage, "control": Control, "ping": {"type": "object"}, "problem": PROBLEM}
+)
+SUBSCRIPTION_EVENTS = Events(
+    {"message": DeliveredMessage, "ping": {"type": "object"}, "problem": PROBLEM}
+)
 
 TOPIC = "/v1/topics/{namespace}/{topic}"
 PARTITION = f"{TOPIC}/partitions/{{partition}}"
 PRODUCER = f"{PARTITION}/producers/{{producer}}"
 SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
-
-PLACES: Mapping[str, Shape] = {"partition": Partition, "offset": Offset}
-"""The parts of paths that are no text."""
-
-QUERY: Mapping[str, tuple[Shape, str]] = {
-    "as": (ValueForm, "How values are shown in JSON"),
-    "consumer": (Consumer, "Who asks"),
-    "delay_ms": (
-        Annotated[int, Meta(ge=0, le=MAX_DELIVERY_DELAY_MS)],
-        "Subscriptions hand it out so much later",
-    ),
-    "epoch": (Offset, "The epoch of the claim"),
-    "from": (Offset | NamedPosition, "Where to begin; by default at the earliest"),
-    "from_time": (Offset, "Instead: the first message published at or after it"),
-    "key": (str, "The key, percent-encoded: its partition takes the message, or the whole batch"),
-    "lease_ms": (LeaseMs, "How long each message is leased"),
-    "limit": (Annotated[int, Meta(ge=1, le=MAX_READ_MESSAGES)], "Messages at most"),
-    "max_bytes": (Annotated[int, Meta(ge=1, le=MAX_READ_BYTES)], "Stored bytes at most"),
-    "partition": (Partition, "This partition only"),
-    "routed_by": (Partition, "From another broker: the number of partitions it chose among"),
-    "time": (Offset, "Which offset is the first that was published at or after it?"),
-    "view": (Literal["log", "compacted"], "compacted: the newest of every key"),
-    "wait": (WaitSeconds, "Seconds to wait at the tail"),
-}
-"""The query parameters by name."""
-
-REQUIRED = frozenset(("epoch",))
-"""The query parameters without a default."""
-
-LAST_EVENT_ID = b"last-event-id"
-PREFER = frozenset((b"prefer",))
-OWNER = {OWNER_HEADER.decode().title(): str}
-MESSAGE_HEADERS = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT))
-HEADERS: Mapping[bytes, tuple[Shape, str]] = {
-    KEY: (str, "The message's key"),
-    KEY_BASE64: (str, "The key in base64, instead of `Fencelog-Key`"),
-    EVENT_TIME: (int, "µs since 1970 UTC"),
-    DELIVER_AT: (int, "Subscriptions hand it out then; µs since 1970 UTC"),
-    b"prefer": (str, "`redirect`: to the owner, with 307, instead of being forwarded to it"),
-    LAST_EVENT_ID: (Offset, "Event streams go on after this offset"),
-    b"producer-id": (str, "Who appends; the append is written once"),
-    b"producer-epoch": (Offset, "Which instance of it; a higher one ends the lower ones"),
-    b"producer-seq": (Offset, "The number of the first message, without a gap from 0"),
-    b"idempotency-key": (str, f"To {MAX_IDEMPOTENCY_KEY_BYTES} bytes; the append is written once"),
-    b"if-offset": (Offset, "Only if the first message gets this offset"),
-    b"fencing-token": (str, "Only while this is the partition's"),
-}
-"""The header parameters by name."""
 
 
 class Operation(NamedTuple):
@@ -136,7 +98,7 @@ MESSAGES = (
         "or `index`) refuses all of them.",
         batch.AppendedBatch,
         status=201,
-        body={JSON: AnyBatch, NDJSON: AnyMessage, TEXT: LINES, BATCH: BYTES},
+        body={JSON: AnyBatch, NDJSON: Lines(AnyMessage), TEXT: LINES, BATCH: BYTES},
         query=batch.PARAMETERS,
         headers=CONDITION_HEADERS | PREFER,
         answer_headers=OWNER,
@@ -146,11 +108,11 @@ MESSAGES = (
         "read_messages",
         "Read from a position on. The form is chosen by Accept. An event stream sends `message`, "
         "`control`, `ping` and `problem` events and resumes after `Last-Event-ID`.",
-        {JSON: MessagePage, NDJSON: StoredMessage, BATCH: BYTES, EVENTS: str},
+        {JSON: MessagePage, NDJSON: Lines(StoredMessage), BATCH: BYTES, EVENTS: PARTITION_EVENTS},
         query=read_request.PARAMETERS,
         headers=frozenset((LAST_EVENT_ID,)) | PREFER,
         answer_headers=OWNER
-        | dict.fromkeys(("Start-Offset", "Next-Offset", "Tail-Offset"), int)
+        | dict.fromkeys(("Start-Offset", "Next-Offset", "Tail-Offset"), Offset)
         | dict.fromkeys(("At-Tail", "End-Of-Topic"), bool),
     ),
     Operation(
@@ -315,7 +277,7 @@ SUBSCRIPTIONS = (
         "subscription_events",
         "Messages as they come, each leased. `message`, `ping` and `problem` events; acknowledge "
         "with `:ack`.",
-        {EVENTS: str},
+        {EVENTS: SUBSCRIPTION_EVENTS},
         query=views.EVENT_PARAMETERS,
     ),
 )

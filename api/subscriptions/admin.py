@@ -39,7 +39,7 @@ def add_subscription_routes(
         response: Response,
         settings: Annotated[SubscriptionSettings | None, Body()] = None,
     ) -> Subscription:
-        """Create a subscription in every partition: 201; 200 if it exists with the same settings,
+        """Create a subscription in every partition. 201; 200 if it exists with the same settings,
         409 with others."""
         refuse_query(request)
         info = await broker.topic(TopicName.of(namespace, topic))

@@ -6,24 +6,39 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig
+from fencelog.broker.names import NAME_PATTERN
+from fencelog.broker.registry.subscription_config import (
+    MAX_OFFSET,
+    RANGES,
+    Start,
+    SubscriptionConfig,
+)
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 
 _STRICT = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 _DEFAULT = SubscriptionConfig()
 
 
+_TOPIC = Field(json_schema_extra={"pattern": f"^{NAME_PATTERN}/{NAME_PATTERN}$"})
+
+
+def _range(name: str) -> Any:
+    """Return the bounds of a setting, which the broker checks."""
+    least, most = RANGES[name]
+    return Field(json_schema_extra={"minimum": least, "maximum": most})
+
+
 class StartOffset(BaseModel):
     model_config = _STRICT
 
-    offset: Annotated[int, Field(ge=0)]
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)]
     """The first message, in every partition."""
 
 
 class StartTime(BaseModel):
     model_config = _STRICT
 
-    time: Annotated[int, Field(ge=0)]
+    time: Annotated[int, Field(ge=0, le=MAX_OFFSET)]
     """The first message published then or later; µs since 1970 UTC."""
 
 
@@ -61,18 +76,18 @@ class SubscriptionSettings(BaseModel):
     all of them, or all of them with each key's messages in order at one."""
     start: StartModel = "latest"
     """The beginning of the subscription; `latest`: after the tail at its creation."""
-    lease_ms: int = _DEFAULT.lease_ms
+    lease_ms: Annotated[int, _range("lease_ms")] = _DEFAULT.lease_ms
     """The time that a consumer has for a delivered message, unless its pull says otherwise."""
-    max_deliveries: int | None = _DEFAULT.max_deliveries
+    max_deliveries: Annotated[int, _range("max_deliveries")] | None = _DEFAULT.max_deliveries
     """The number of failures after which a message goes to the dead letter topic; null: it is
     delivered for ever."""
-    dead_letter_topic: str | None = _DEFAULT.dead_letter_topic
+    dead_letter_topic: Annotated[str, _TOPIC] | None = _DEFAULT.dead_letter_topic
     """`NAMESPACE/TOPIC`; null: `TOPIC-SUBSCRIPTION-dead` beside the topic."""
-    backoff_min_ms: int = _DEFAULT.backoff_min_ms
+    backoff_min_ms: Annotated[int, _range("backoff_min_ms")] = _DEFAULT.backoff_min_ms
     """The pause before a refused message is delivered again, doubled each time it fails again."""
-    backoff_max_ms: int = _DEFAULT.backoff_max_ms
+    backoff_max_ms: Annotated[int, _range("backoff_max_ms")] = _DEFAULT.backoff_max_ms
     """The longest pause."""
-    max_outstanding: int = _DEFAULT.max_outstanding
+    max_outstanding: Annotated[int, _range("max_outstanding")] = _DEFAULT.max_outstanding
     """The number of messages that may be with consumers at a time, in one partition."""
     durable: bool = _DEFAULT.durable
     """False: the cursor is lost with the partition's owner and does not hold messages back."""

@@ -28,7 +28,7 @@ from fencelog.ledgers.limits import MAX_READ_BYTES, MIB
 T = TypeVar("T", bound=Struct)
 
 Offset = Annotated[int, Meta(ge=0, le=MAX_OFFSET)]
-Partition = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
+Partition = Annotated[int, Meta(ge=0, le=MAX_PARTITIONS - 1)]
 LeaseMs = Annotated[int, Meta(ge=1, le=MAX_LEASE_MS)]
 Consumer = Annotated[str, Meta(max_length=MAX_CONSUMER_NAME_BYTES)]
 AckIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_ACK_IDS)]

@@ -29,9 +29,9 @@ ORDERED = (EXCLUSIVE, FAILOVER)
 MAX_DELIVERIES = 1_000_000
 """The largest ``max_deliveries``. Far above any use; it keeps the number small in the state log."""
 
-_MAX_OFFSET = 2**53 - 1
+MAX_OFFSET = 2**53 - 1
 
-_RANGES = {
+RANGES = {
     "lease_ms": (1, MAX_LEASE_MS),
     "max_deliveries": (1, MAX_DELIVERIES),
     "backoff_min_ms": (0, MAX_NACK_DELAY_MS),
@@ -129,7 +129,7 @@ def check_start(start: Any) -> Start:
         return str(start)
     if isinstance(start, Mapping) and len(start) == 1:
         ((kind, value),) = start.items()
-        if kind in ("offset", "time_us") and _is_number(value) and 0 <= value <= _MAX_OFFSET:
+        if kind in ("offset", "time_us") and _is_number(value) and 0 <= value <= MAX_OFFSET:
             return {kind: value}
     raise _bad(
         "start",
@@ -180,7 +180,7 @@ def _check(name: str, value: Any) -> None:
     elif name == "dead_letter_topic":
         _check_topic(name, value)
     else:
-        _check_number(name, value, *_RANGES[name])
+        _check_number(name, value, *RANGES[name])
 
 
 def _check_topic(name: str, value: Any) -> None:

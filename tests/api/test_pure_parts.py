@@ -69,6 +69,11 @@ class TestPaths:
         partition = _found(f"/v1/topics/ns/t/partitions/{tail}/messages")
         assert partition in (*known, ErrorCode.BAD_REQUEST)
 
+    def test_an_offset_is_a_number_of_64_bits(self) -> None:
+        last = "/v1/topics/ns/t/partitions/0/messages/"
+        assert _found(f"{last}{2**63 - 1}") is Endpoint.READ_ONE
+        assert _found(f"{last}{2**63}") is ErrorCode.BAD_REQUEST
+
     def test_the_memory_is_bounded(self) -> None:
         targets = Targets()
         for number in range(10_000):

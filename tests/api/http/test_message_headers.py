@@ -49,6 +49,14 @@ def test_an_event_time_is_a_plain_number(value: bytes) -> None:
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
+def test_a_delivery_time_is_a_number_of_64_bits() -> None:
+    kept = ("fencelog-deliver-at", b"9223372036854775807")
+    assert read_metadata([(b"fencelog-deliver-at", kept[1])])[2] == (kept,)
+    for value in (b"9223372036854775808", b"-1", b""):
+        with pytest.raises(FencelogError, match="Deliver-At"):
+            read_metadata([(b"fencelog-deliver-at", value)])
+
+
 def test_other_headers_are_not_the_messages() -> None:
     others = [(b"host", b"x"), (b"fencelog-forwarded", b"1"), (b"fencelo", b"y")]
     assert read_metadata(others) == (None, None, ())

@@ -255,6 +255,15 @@ class TestEventStream:
             "id: 7",
         ]
 
+    @pytest.mark.parametrize("last", ["x", "-1", str(2**63)])
+    @pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
+    async def test_a_last_event_that_is_no_offset_is_refused(
+        self, http: httpx.AsyncClient, log: FakeLog, last: str, accept: str
+    ) -> None:
+        answer = await http.get(URL, headers={"Accept": accept, "Last-Event-ID": last})
+        assert answer.status_code == 400
+        assert last in answer.json()["detail"]
+
     async def test_pings_keep_it_alive(
         self, http: httpx.AsyncClient, log: FakeLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:

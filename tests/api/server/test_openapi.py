@@ -15,8 +15,9 @@ import pytest_asyncio
 
 import fencelog.api.server.operations as shapes
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
-from fencelog.api.server.openapi import add_hot_paths
+from fencelog.api.server.openapi import complete_document
 from fencelog.api.server.operations import OPERATIONS, Operation
+from fencelog.api.server.parameters import REQUIRED
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +48,7 @@ ORDER = ("append_", "fence", "claim_", "pull", "read_", "topic_", "partition_", 
 
 @pytest.fixture(scope="module")
 def document() -> Json:
-    return add_hot_paths({"paths": {}})
+    return complete_document({"paths": {}})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -131,9 +132,9 @@ async def test_the_answers_are_as_described(document: Json, http: httpx.AsyncCli
     ack_ids: list[str] = []
     for operation in operations():
         method, url = url_of(operation)
-        if operation.answer == {shapes.EVENTS: str}:
+        if operation.answer == {shapes.EVENTS: shapes.SUBSCRIPTION_EVENTS}:
             continue  # it has no end
-        params = {"epoch": "1"} if operation.query & shapes.REQUIRED else {}
+        params = {"epoch": "1"} if operation.query & REQUIRED else {}
         answer = await http.request(method, url, params=params, **sent(operation, ack_ids))
         if operation.name == "pull":
             ack_ids = [each["ack_id"] for each in answer.json()["messages"]]
@@ -151,6 +152,25 @@ async def test_the_answers_are_as_described(document: Json, http: httpx.AsyncCli
             assert again == answer.json()
         else:
             assert shapes.OCTETS in content or not answer.content
+
+
+async def test_it_is_what_a_generator_of_clients_needs(http: httpx.AsyncClient) -> None:
+    """Each operation has a name of its own, a summary, and parameters with bounds."""
+    document = (await http.get("/openapi.json")).json()
+    found = [each for item in document["paths"].values() for each in item.values()]
+    names = [each["operationId"] for each in found]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
+    for each in found:
+        assert 5 < len(each["summary"]) < 80
+        assert not each["summary"].endswith(".")
+        for parameter in each.get("parameters", ()):
+            schema = parameter["schema"]
+            if schema.get("type") == "integer":
+                assert {"minimum", "maximum", "format"} <= schema.keys(), parameter
+            if parameter["name"] in ("namespace", "topic", "subscription", "producer"):
+                shapes_of = schema.get("anyOf", [schema])
+                assert "pattern" in shapes_of[0], parameter
 
 
 async def test_a_member_that_is_not_described_is_seen(document: Json) -> None:
