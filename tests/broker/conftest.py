@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 import pytest_asyncio
@@ -16,6 +16,19 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import decode_batch
 from tests.support.broker_stage import BrokerMaker, ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.virtual_time import VirtualTimeLoop
+
+_WITH_THREADS = ("test_with_bookies.py",)
+"""The modules whose bookies write to a disk: virtual time would not wait for it."""
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run the tests in virtual time, which does not pass while there is work."""
+    if item.path.name in _WITH_THREADS:
+        return {"real time": asyncio.new_event_loop}
+    return {"virtual time": VirtualTimeLoop}
 
 
 @pytest.fixture
