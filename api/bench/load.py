@@ -1,7 +1,7 @@
 """An HTTP/1.1 load generator: raw asyncio protocols, so that it costs less than what it measures.
 
-It knows just enough HTTP: whole responses with Content-Length on kept-alive connections, one
-request at a time on each.
+It knows just enough HTTP: whole responses with Content-Length, or 204, on kept-alive connections,
+one request at a time on each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 from fencelog.api.http.addresses import parse_address
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.rpc.bookie_connection import as_stream
+
+NO_CONTENT = b"204"
+"""The status of the one answer without a length: it has no body."""
 
 RequestSource = Callable[[], bytes]
 """The source of a connection's requests: each call returns the next one."""
@@ -99,10 +102,10 @@ class LoadConnection(asyncio.Protocol):
             return
         headers = received[: head_end + 2].lower()
         _, found, rest = headers.partition(b"\r\ncontent-length:")
-        if not found:
+        if not found and headers[9:12] != NO_CONTENT:
             self._fail("an answer has no Content-Length")
             return
-        size = head_end + 4 + int(rest[: rest.index(b"\r")])
+        size = head_end + 4 + (int(rest[: rest.index(b"\r")]) if found else 0)
         self._missing_bytes = size - len(received)
         if self._missing_bytes > 0:
             self._parts = [received]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fencelog.api.bench.limits import measure_limits
+from fencelog.api.bench.limits import Limits, measure_limits
 from fencelog.api.console import ChildOption, MetadataOption
 from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
+
+T = TypeVar("T")
 
 app = typer.Typer(
     help="Measure what this machine makes of it, beside the machine's own limits.",
@@ -176,6 +178,33 @@ def bench_topics(
     _bench("topics", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
 
 
+@app.command("soak")
+def bench_soak(
+    as_json: Json = False,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Time of the load.")] = 600.0,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds of each line.")] = 10.0,
+    rate: Annotated[
+        float | None, typer.Option(min=1.0, help="Messages a second; half the maximum if left out.")
+    ] = None,
+    connections: Annotated[int, typer.Option(min=1, help="Clients, one request each.")] = 64,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """A steady load of single posts, with retention, compaction and garbage collection running."""
+    from fencelog.api.bench.soak import SoakSizes, measure_soak
+
+    sizes = SoakSizes(interval, connections, rate)
+    measure = partial(measure_soak, sizes=sizes)
+    report, limits = _measured("soak", measure, seconds, data, keep=keep)
+    result = BenchResult(_rounded(report.metrics), _rounded(asdict(limits)))
+    intervals = [_rounded(row) for row in report.rows()]
+    if as_json:
+        typer.echo(json.dumps(asdict(result) | {"intervals": intervals}))
+    else:
+        Console().print(render("soak", result))
+        Console().print(render_intervals(intervals))
+
+
 def _numbers(text: str) -> list[int]:
     """Return the numbers of a comma-separated list. Raises typer.BadParameter."""
     parts = text.split(",")
@@ -193,17 +222,29 @@ def _bench(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Measure the limits, then the metrics (they need a loop of their own), and print both."""
-    console = Console(stderr=True)
-    with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
-        limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
-        measured = run_on_uvloop(measure(directory, seconds))
+    """Measure, and print the metrics beside the limits."""
+    measured, limits = _measured(name, measure, seconds, data, keep=keep)
     metrics = measured if isinstance(measured, dict) else asdict(measured)
     result = BenchResult(_rounded(metrics), _rounded(asdict(limits)))
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     else:
         Console().print(render(name, result))
+
+
+def _measured(
+    name: str,
+    measure: Callable[[Path, float], Coroutine[Any, Any, T]],
+    seconds: float,
+    data: Path,
+    *,
+    keep: bool,
+) -> tuple[T, Limits]:
+    """Measure the limits, then the metrics (they need a loop of their own)."""
+    console = Console(stderr=True)
+    with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
+        limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
+        return run_on_uvloop(measure(directory, seconds)), limits
 
 
 @contextmanager
@@ -232,6 +273,16 @@ def render(name: str, result: BenchResult) -> Table:
     table.add_section()
     for limit, value in result.limits.items():
         table.add_row(limit, _number(value), "", style="dim")
+    return table
+
+
+def render_intervals(intervals: Sequence[Mapping[str, float]]) -> Table:
+    """Return a table with a line for each interval of a run."""
+    table = Table()
+    for name in intervals[0]:
+        table.add_column(name, justify="right")
+    for interval in intervals:
+        table.add_row(*map(_number, interval.values()))
     return table
 
 

@@ -48,6 +48,13 @@ async def serving(
         await server.wait_closed()
 
 
+async def test_an_answer_without_content_is_whole_at_the_end_of_its_head() -> None:
+    async with serving(b"HTTP/1.1 204 No Content\r\n\r\n") as url, connected(url) as connection:
+        for _ in range(2):
+            answer = await connection.request(encode_request("DELETE", url, "/"))
+            assert (answer.status, answer.body) == (204, b"")
+
+
 @pytest.mark.parametrize(
     "chunks",
     [
