@@ -10,6 +10,7 @@ from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_bookies import with_bookies
 from tests.sim.plan.topic_forwards import with_http, with_refusals
 from tests.sim.plan.topic_limits import with_limits
+from tests.sim.plan.topic_owners import with_owners
 from tests.sim.plan.topic_plan import (
     TOPIC_EVENTS,
     TOPIC_TARGETS,
@@ -151,7 +152,8 @@ THEMES = (ANYTHING, CONTENTION, ROLLS, ROLLS, LEDGERS, MEMORIES, MEMORIES)
 def draw_topic_plan(seed: int) -> TopicPlan:
     """Everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
-    return with_limits(with_refusals(with_http(with_bookies(with_subscribers(plan)))))
+    drawn = with_refusals(with_http(with_bookies(with_subscribers(plan))))
+    return with_owners(with_limits(drawn))
 
 
 class _Draw:

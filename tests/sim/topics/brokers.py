@@ -299,7 +299,7 @@ async def ask_until(machine: BrokerMachine, work: Callable[[Broker], Coroutine[A
 
 async def _opened(broker: Broker, partition: int) -> None:
     with suppress(FencelogError):
-        await broker.partition(TOPIC, partition)
+        await broker.take(TOPIC, partition)
 
 
 async def _doubted(slot: PartitionSlot) -> None:

@@ -26,12 +26,17 @@ from tests.sim.topics.consumers import Consumer, Work
 LOST_S = 0.25
 """A seek that takes longer than this is taken for lost. It takes a few ms."""
 
+TAKEOVER_S = 0.8
+"""After that time the next owner serves."""
+
 STEP_S = 0.02
 TRIES = 60
 
 CUT_OFF_MS = 1_500
 BEFORE_TAKEOVER_MS = 700
 """From when an owner is cut off until another one takes over: it takes a seek meanwhile."""
+EACH_MS = 2_400
+"""From when an owner is cut off until the next one is."""
 
 
 class Outcome(Enum):
@@ -43,14 +48,21 @@ class Outcome(Enum):
 
 
 def faults_of_rover(random: Random, brokers: int, length_ms: int) -> Iterator[Fault]:
-    """All brokers but one are cut off from bookies, and then that one takes over."""
-    begin = random.randint(100, max(101, length_ms - CUT_OFF_MS))
+    """All brokers but one are cut off from bookies, and then that one takes over; as often as there
+    is time for it, by another one each time."""
+    begin_ms = random.randint(100, max(101, min(EACH_MS, length_ms - CUT_OFF_MS)))
     next_owner = random.randint(1, brokers)
-    for number in range(1, brokers + 1):
-        if number != next_owner:
-            yield Fault(Moment("start", 0, begin), "cut off", f"k{number}", CUT_OFF_MS, 0.5)
-    later = Moment("start", 0, begin + BEFORE_TAKEOVER_MS)
-    yield Fault(later, "believe", f"k{next_owner}", CUT_OFF_MS, 0.5)
+    while True:
+        for number in range(1, brokers + 1):
+            if number != next_owner:
+                start = Moment("start", 0, begin_ms)
+                yield Fault(start, "cut off", f"k{number}", CUT_OFF_MS, 0.5)
+        later = Moment("start", 0, begin_ms + BEFORE_TAKEOVER_MS)
+        yield Fault(later, "believe", f"k{next_owner}", CUT_OFF_MS, 0.5)
+        begin_ms += EACH_MS
+        next_owner = next_owner % brokers + 1
+        if begin_ms + CUT_OFF_MS > length_ms:
+            return
 
 
 class Rover(Consumer):
@@ -87,7 +99,12 @@ class Rover(Consumer):
         return []
 
     async def _seek_elsewhere(self) -> bool:
-        """Until the next owner confirms it, or that one, if it is the next as well."""
+        """Until the next owner confirms it, or that one, if it is the next as well. A seek that
+        would wait for the takeover is one more that the next owner takes."""
+        await asyncio.sleep(TAKEOVER_S)
+        former = self._machine
+        while self._machine is former:
+            self._machine = self._clients.some_broker(self._chance)
         for _ in range(TRIES):
             if self._clients.is_over.is_set():
                 return False

@@ -1,0 +1,163 @@
+"""Staged histories of owners that are replaced and do not know it yet.
+
+A broker that *believes* takes a log over and says nothing to its owner, who learns of it by the
+next entry or the next change of the ledger list. What is asked of it before that, and what waits
+for the change, is what these histories are about.
+
+Drawn by a stream of its own, over the plan that the others have made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
+
+from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
+from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_plan import (
+    ConsumerPlan,
+    ProducerPlan,
+    Sending,
+    SubscriptionPlan,
+    TopicPlan,
+)
+from tests.sim.topics.rover import faults_of_rover
+
+EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
+"""Of so many seeds in a row those with these remainders are staged."""
+
+LENGTH_MS = 3_000
+ROVING_MS = 10_000
+"""Long enough for several owners, each of which is replaced."""
+
+
+def with_owners(plan: TopicPlan) -> TopicPlan:
+    """The same plan, or that of a staged history."""
+    random = Random(f"topic owners {plan.seed}")
+    place = plan.seed % EVERY
+    if place == ROVING_AT:
+        return _roving(random, _one_partition(plan))
+    if place == REPLACED_AT:
+        scene = REPLACED[plan.seed // EVERY % len(REPLACED)]
+        return scene(random, _one_partition(plan))
+    return plan
+
+
+def _one_partition(plan: TopicPlan) -> TopicPlan:
+    """Without quotas, time to live and retention, subscriptions and readers."""
+    kept = ("ensemble_size", "write_quorum", "ack_quorum", "idempotency_window_ms")
+    return replace(
+        plan,
+        partitions=1,
+        overrides={name: plan.overrides[name] for name in kept},
+        readers=(),
+        subscriptions=(),
+        consumers=(),
+        dead_letters=None,
+        delays=0.0,
+        hurries=0.0,
+        forgets=False,
+        length_ms=LENGTH_MS,
+    )
+
+
+def _overtaken(random: Random, plan: TopicPlan) -> TopicPlan:
+    """One producer, which numbers its messages, goes to and fro between the owner and the one that
+    has replaced it. Servers of metadata are late, so that the former owner must not believe what
+    it reads."""
+    return replace(
+        plan,
+        overrides=plan.overrides | {"roll_entries": 1_000},
+        producers=(_producer(random, "p1", "sequence", wanders=0.5),),
+        faults=(*_late_servers(plan), *_usurpers(random, plan)),
+    )
+
+
+def _late_servers(plan: TopicPlan) -> Iterator[Fault]:
+    for begin_ms in range(0, LENGTH_MS, 100):
+        for number in range(1, plan.brokers + 1):
+            yield Fault(Moment("start", 0, begin_ms), "metadata lags", f"k{number}", 1, 0.5)
+
+
+def _usurpers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
+    """One broker after the other believes."""
+    for begin_ms in range(random.randint(100, 300), LENGTH_MS, random.choice((150, 250, 400))):
+        broker = f"k{random.randint(1, plan.brokers)}"
+        at_ms = begin_ms + random.randint(0, 50)
+        yield Fault(Moment("start", 0, at_ms), "believe", broker, 1_000, 0.5)
+
+
+def _changing(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Rolls and the state log change the ledger list at once. That takes a new owner long, and
+    another one takes the log over meanwhile."""
+    slow_s = random.choice((0.1, 0.15, 0.2))
+    usurpers = [fault for _ in range(3) for fault in _usurpers(random, plan)]
+    return replace(
+        plan,
+        overrides=plan.overrides | {"roll_entries": random.choice((2, 5))},
+        producers=tuple(_producer(random, f"p{n}", "none", wanders=0.5) for n in (1, 2, 3)),
+        subscriptions=(_subscription(random),),
+        consumers=tuple(_consumer(random, f"c{n}") for n in (1, 2, 3, 4)),
+        faults=(*usurpers, *_after_takeovers(random, plan, slow_s)),
+    )
+
+
+def _after_takeovers(random: Random, plan: TopicPlan, slow_s: float) -> Iterator[Fault]:
+    """Whoever took the log over reaches metadata slowly, and soon somebody else believes, or has
+    lost its session."""
+    for nth in range(1, 40):
+        begun = Moment("takeover", nth, random.choice((0, 5)))
+        for number in range(1, plan.brokers + 1):
+            yield Fault(begun, "slow metadata", f"k{number}", 200, slow_s)
+        soon = Moment("takeover", nth, random.choice((0, 5, 20, 50, 100, 200)))
+        kind = random.choice(("believe", "session expires"))
+        yield Fault(soon, kind, f"k{random.randint(1, plan.brokers)}", 1_000, 0.5)
+
+
+def _roving(random: Random, plan: TopicPlan) -> TopicPlan:
+    """One owner after the other is cut off from its bookies, and replaced (``topics/rover.py``)."""
+    return replace(
+        plan,
+        overrides=plan.overrides | {"roll_entries": random.choice((5, 20, 1_000))},
+        producers=(_producer(random, "p1", "none", wanders=0.1, count=400),),
+        subscriptions=(_subscription(random),),
+        consumers=(replace(_consumer(random, "c1"), roves=True),),
+        faults=tuple(faults_of_rover(random, plan.brokers, ROVING_MS)),
+        length_ms=ROVING_MS,
+    )
+
+
+REPLACED = (_overtaken, _changing, _changing)
+
+
+def _producer(
+    random: Random, name: str, conditions: str, wanders: float, count: int = 60
+) -> ProducerPlan:
+    sendings = tuple(
+        Sending(random.randint(5, 40), tuple(random.choice((0, 1)) for _ in range(2)))
+        for _ in range(count)
+    )
+    return ProducerPlan(name, 0, 0, sendings, conditions, wanders, restarts=0.0)
+
+
+def _subscription(random: Random) -> SubscriptionPlan:
+    config = SubscriptionConfig(
+        type=random.choice(TYPES), lease_ms=300, backoff_min_ms=0, backoff_max_ms=100
+    )
+    return SubscriptionPlan("s1", 0, config)
+
+
+def _consumer(random: Random, name: str) -> ConsumerPlan:
+    return ConsumerPlan(
+        name,
+        subscription=0,
+        starts_ms=0,
+        pulls=random.choice((1, 3)),
+        thinks_ms=random.choice((1, 5)),
+        through=0.5,
+        vanishes=0.0,
+        refuses=0.0,
+        extends=0.0,
+        seeks=0.0,
+    )
