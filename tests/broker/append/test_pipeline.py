@@ -37,12 +37,13 @@ class Bench:
         self.stored: list[StoredBatch] = []
         self.writer: ScriptedWriter
         self.mode = AppendMode()
+        self.clock_us = 1_000
         self.pipeline = AppendPipeline(
             3,
             self.mode,
             tail_offset=0,
             last_publish_us=0,
-            now_us=lambda: 1_000,
+            now_us=lambda: self.clock_us,
             on_stored=self.stored.extend,
             broker_pending=broker_pending or PendingBytes(),
         )
@@ -87,6 +88,18 @@ async def test_messages_of_one_moment_become_one_entry(bench: Bench) -> None:
     assert [future.result() for future in futures] == [
         AppendResult(3, offset, 1, 1_000) for offset in range(5)
     ]
+
+
+async def test_publish_times_do_not_follow_a_clock_that_goes_back(bench: Bench) -> None:
+    futures = []
+    for clock_us in (5_000, 2_000, 6_000):
+        bench.clock_us = clock_us
+        futures.append(bench.pipeline.append_message(Message(b"a")))
+        await turn()
+        bench.writer.ack(len(bench.writer.payloads) - 1)
+    assert [future.result().publish_time_us for future in futures] == [5_000, 5_000, 6_000]
+    entries = [read_entry_header(payload) for payload in bench.writer.payloads]
+    assert [entry.publish_time_us for entry in entries] == [5_000, 5_000, 6_000]
 
 
 async def test_messages_gather_while_a_group_is_under_way(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_
 from fencelog.broker.ledger_list.ledger_list import Compacted, LedgerList, Sealed
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import Version
 from tests.support.broker_stage import Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
 
@@ -176,6 +177,28 @@ async def test_a_change_by_another_is_a_loss_for_good(stage: Stage) -> None:
     assert raised.value.ledger_list == other.ledger_list
     with pytest.raises(LedgerListLost):
         await mine.check_unchanged()
+
+
+async def test_who_has_lost_the_list_sends_no_other_change(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the change that waited while another one met the new owner, nor a later one."""
+    store = await stage.store()
+    mine, other = await stage.node(store), await stage.node()
+    await other.change(lambda _: opened())
+    change, sent = store.set, list[str]()
+
+    async def noted(path: str, value: bytes, version: Version) -> Version:
+        sent.append(path)
+        return await change(path, value, version)
+
+    monkeypatch.setattr(store, "set", noted)
+    changes = [mine.change(lambda _: opened(3)), mine.change(lambda _: opened(4))]
+    errors = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(error) for error in errors] == [LedgerListLost] * 2
+    with pytest.raises(LedgerListLost):
+        await mine.change(lambda _: opened(5))
+    assert sent == [mine.path]
 
 
 async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage: Stage) -> None:

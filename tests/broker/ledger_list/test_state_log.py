@@ -212,6 +212,40 @@ async def test_a_list_that_cannot_be_changed_now_is_changed_later(
     assert (await own()).sums.values == {"a": 2, "b": 3}
 
 
+async def test_the_former_ledger_stays_until_the_list_names_the_next(
+    own: Own, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner may die in between."""
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 1)
+    former = first.node.ledger_list.state_ledger
+    commit, there = first.node._set, list[bool]()
+
+    async def noted(value: bytes, token: str) -> Version:
+        there.append(former not in ledgers.deleted)
+        return await commit(value, token)
+
+    monkeypatch.setattr(first.node, "_set", noted)
+    ledgers.writer_of(former).fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    await first.set("a", 2)
+    assert first.node.ledger_list.state_ledger != former
+    assert there == [True]
+
+
+async def test_what_is_recorded_while_a_ledger_is_created_is_in_it(
+    own: Own, ledgers: ScriptedLedgers
+) -> None:
+    first = await own()
+    ledgers.create_gate.clear()
+    earlier = first.set("a", 1)
+    await asyncio.sleep(0)  # the scribe has the ledger created
+    later = first.set("b", 2)
+    ledgers.create_gate.set()
+    await asyncio.gather(earlier, later)
+    assert (await own()).sums.values == {"a": 1, "b": 2}
+
+
 async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     own: Own, stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

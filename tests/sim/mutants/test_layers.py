@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.layers import LAYERS, Verdict, rules_of, table
-from tests.sim.mutants.unit_layer import TESTS
+from tests.sim.mutants.unit_layer import TESTS, fails
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,7 @@ def test_what_unit_tests_see_are_mutants_each_once() -> None:
 
 def test_layers_have_names() -> None:
     assert set(LAYERS) == {"small worlds", "crash images", "unit tests"}
+
+
+def test_a_run_of_tests_that_breaks_off_catches_nothing() -> None:
+    assert not fails("there is none of this name")

@@ -21,6 +21,12 @@ from tests.sim.mutants.mutation import Mutant, applied
 ROOT = Path(__file__).parents[3]
 SECONDS = 300.0
 
+CAUGHT = 64
+"""The exit code where tests failed. That of an interpreter that fails is another one."""
+
+OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""Of pytest, which warns of plugins that the mutant's modules have imported already."""
+
 TESTS = {
     "tests/ledgers/writer/test_core.py": (
         "acknowledged-below-qa",
@@ -130,14 +136,15 @@ def fails(name: str) -> bool:
     nothing was collected, catches nothing."""
     command = (sys.executable, "-m", "tests.sim.mutants.unit_layer", name)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=SECONDS, check=False)
-    return done.returncode == pytest.ExitCode.TESTS_FAILED
+    return done.returncode == CAUGHT
 
 
 def main(name: str) -> int:
     (mutant,) = (mutant for mutant in (*MUTANTS, *UNIT_MUTANTS) if mutant.name == name)
     (path,) = (path for path, names in TESTS.items() if name in names)
     with applied(mutant):
-        return pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / path)])
+        code = pytest.main([*OPTIONS, str(ROOT / path)])
+    return CAUGHT if code == pytest.ExitCode.TESTS_FAILED else int(code)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FAULTS = (
     "kill broker",
@@ -233,5 +233,42 @@ GROWN = Story(
 )
 """A topic grows while appends under idempotency keys that name no partition are repeated."""
 
-STAGED = ((40, 0, UNSEEN), (60, 52, HELD), (48, 12, GROWN))
+RESET = Story(
+    first=("recreate",),
+    steps=(*("settings",) * 6, "recreate"),
+    step_counts=(12, 16),
+    events=(*("deleting",) * 4, "gone"),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0,),
+    faults=("slow metadata", "unload"),
+    fault_counts=(0, 0, 1),
+    is_slow=True,
+    pauses_ms=(150,),
+    writers=(1, 2),
+    early=0.0,
+    nths=(1, 1, 2, 3),
+    delays_ms=(0, 0, 1, 5, 20),
+)
+"""Settings are changed, of which a slow broker has read the former ones, while the topic is deleted
+and created again."""
+
+ANEW = replace(
+    RESET,
+    first=("recreate", "recreate", "recreate"),
+    steps=("recreate", "recreate", "settings"),
+    step_counts=(6, 8, 10),
+    events=("gone", "made"),
+    nths=(1, 1, 2, 3, 4),
+    early=0.5,
+)
+"""The same, with so few changes that the former topic and the new one have as many."""
+
+STAGED = (
+    (40, 0, UNSEEN),
+    (60, 52, HELD),
+    (48, 12, GROWN),
+    (48, 8, RESET),
+    (48, 32, ANEW),
+)
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -68,7 +68,7 @@ def _overtaken(random: Random, plan: TopicPlan) -> TopicPlan:
     it reads."""
     return replace(
         plan,
-        overrides=plan.overrides | {"roll_entries": 1_000},
+        overrides={**plan.overrides, "roll_entries": 1_000},
         producers=(_producer(random, "p1", "sequence", wanders=0.5),),
         faults=(*_late_servers(plan), *_usurpers(random, plan)),
     )
@@ -95,7 +95,7 @@ def _changing(random: Random, plan: TopicPlan) -> TopicPlan:
     usurpers = [fault for _ in range(3) for fault in _usurpers(random, plan)]
     return replace(
         plan,
-        overrides=plan.overrides | {"roll_entries": random.choice((2, 5))},
+        overrides={**plan.overrides, "roll_entries": random.choice((2, 5))},
         producers=tuple(_producer(random, f"p{n}", "none", wanders=0.5) for n in (1, 2, 3)),
         subscriptions=(_subscription(random),),
         consumers=tuple(_consumer(random, f"c{n}") for n in (1, 2, 3, 4)),
@@ -119,7 +119,7 @@ def _roving(random: Random, plan: TopicPlan) -> TopicPlan:
     """One owner after the other is cut off from its bookies, and replaced (``topics/rover.py``)."""
     return replace(
         plan,
-        overrides=plan.overrides | {"roll_entries": random.choice((5, 20, 1_000))},
+        overrides={**plan.overrides, "roll_entries": random.choice((5, 20, 1_000))},
         producers=(_producer(random, "p1", "none", wanders=0.1, count=400),),
         subscriptions=(_subscription(random),),
         consumers=(replace(_consumer(random, "c1"), roves=True),),
