@@ -14,7 +14,7 @@ import yaml
 from typer.main import get_command
 
 from fencelog.api.cli.main import app
-from tests.support.manifests import Manifest, containers, pod_template, render
+from tests.house.manifests import Manifest, containers, pod_template, render
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
 
