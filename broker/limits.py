@@ -58,9 +58,10 @@ RECENT_APPENDS = 5
 allows a producer to have in flight. An older duplicate is recognised, but its offset is not
 known."""
 
-MAX_FORMER_COUNTS = 16
-"""The former numbers of partitions that a topic remembers: an append under an idempotency key asks
-about one partition for each of them. More growth within ``idempotency_window_ms`` is refused."""
+MAX_PREVIOUS_COUNTS = 16
+"""The previous numbers of partitions that a topic remembers: an append under an idempotency key
+asks about one partition for each of them. More growth within ``idempotency_window_ms`` is
+refused."""
 
 LATE_GROWTH_MS = 60_000
 """The time after which every broker knows of a topic's new partitions: many times what a watch, or

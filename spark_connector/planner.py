@@ -131,17 +131,17 @@ def _pack(ranges: Iterable[EntryRange], target: int) -> Iterator[list[EntryRange
     """Cut the ranges, laid end to end, into groups of about ``target`` bytes (at most one entry
     more, so there are never more groups than total / target, rounded up)."""
     group: list[EntryRange] = []
-    room = target
+    capacity = target
     for wanted in ranges:
         rest: EntryRange | None = wanted
         while rest is not None:
-            fitting = -(-room * rest.entries // rest.size_bytes)
+            fitting = -(-capacity * rest.entries // rest.size_bytes)
             head, rest = rest.cut(fitting) if fitting < rest.entries else (rest, None)
             group.append(head)
-            room -= head.size_bytes
-            if room <= 0:
+            capacity -= head.size_bytes
+            if capacity <= 0:
                 yield group
-                group, room = [], target
+                group, capacity = [], target
     if group:
         yield group
 

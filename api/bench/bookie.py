@@ -193,23 +193,23 @@ def _tiny_runs(entries: int) -> Iterator[bytes]:
 
 async def _store(bookie: ChildProcess, runs: Iterable[bytes]) -> None:
     """Add runs, some at a time; all of them are acknowledged on return. Raises FencelogError."""
-    room = anyio.Semaphore(RUNS_ON_THE_WAY, fast_acquire=True)
+    capacity = anyio.Semaphore(RUNS_ON_THE_WAY, fast_acquire=True)
     errors: list[FencelogError] = []
 
     def on_reply(error: FencelogError | None) -> None:
-        room.release()
+        capacity.release()
         if error is not None:
             errors.append(error)
 
     incarnation = bookie.announcement["incarnation"]
     async with _connected(bookie) as client:
         for run in runs:
-            await room.acquire()
+            await capacity.acquire()
             if errors:
                 break
             client.add(run, recovery=False, incarnation=incarnation, on_reply=on_reply)
         for _ in range(RUNS_ON_THE_WAY):
-            await room.acquire()
+            await capacity.acquire()
     if errors:
         raise errors[0]
 

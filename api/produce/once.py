@@ -70,7 +70,7 @@ class Once:
     async def route(
         self, topic: TopicInfo, conditions: AppendConditions, key: bytes | None
     ) -> AppendResult | tuple[int, AppendConditions]:
-        """Return the append that this one repeats, if it is in a former partition, or else the
+        """Return the append that this one repeats, if it is in a previous partition, or else the
         partition and the conditions to append with. Raises FencelogError: nothing was written."""
 
         async def find(partition: int, sequences: SequenceRange) -> AppendResult | None:

@@ -115,7 +115,7 @@ class Produce:
         topic = self._broker.known(post.topic)
         conditions = post.conditions
         is_keyed = is_routed_by_key(conditions)
-        if topic is None or (is_keyed and (topic.former or post.partition is not None)):
+        if topic is None or (is_keyed and (topic.previous_counts or post.partition is not None)):
             return None
         try:
             partition = self._partition(post, topic.config.partitions)

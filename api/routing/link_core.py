@@ -77,7 +77,7 @@ class LinkCore:
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way."""
+        """True if no request is in flight."""
         return not self._waiting and not self._in_flight
 
     @property
@@ -163,20 +163,20 @@ class LinkCore:
 class Window:
     """The bytes of one answer that may be sent before more are taken at the other end."""
 
-    __slots__ = ("room",)
+    __slots__ = ("capacity",)
 
     def __init__(self) -> None:
-        self.room = LINK_WINDOW_BYTES
+        self.capacity = LINK_WINDOW_BYTES
 
     def take(self, size: int) -> None:
-        """Count bytes that were sent, or received. Raises ProtocolError if there is no room for
+        """Count bytes that were sent, or received. Raises ProtocolError if there is no capacity for
         them."""
-        if size > self.room:
-            raise ProtocolError(f"{size} bytes of an answer where {self.room} may be sent")
-        self.room -= size
+        if size > self.capacity:
+            raise ProtocolError(f"{size} bytes of an answer where {self.capacity} may be sent")
+        self.capacity -= size
 
     def give(self, size: int) -> None:
         """Count bytes that were taken. Raises ProtocolError if so many were never sent."""
-        if self.room + size > LINK_WINDOW_BYTES:
+        if self.capacity + size > LINK_WINDOW_BYTES:
             raise ProtocolError(f"a credit of {size} bytes that were not sent")
-        self.room += size
+        self.capacity += size

@@ -311,7 +311,7 @@ class _Stream:
         self._may_send.set()
 
     def wake(self) -> None:
-        """Note that there may be room to send."""
+        """Note that there may be capacity to send."""
         self._may_send.set()
 
     async def receive(self) -> Event:
@@ -331,7 +331,7 @@ class _Stream:
         body = memoryview(event.get("body", b""))
         is_last = not event.get("more_body", False)
         while body or is_last:
-            part = body[: await self._room(len(body))]
+            part = body[: await self._capacity(len(body))]
             if self._gone.is_set():
                 return
             body = body[len(part) :]
@@ -343,12 +343,14 @@ class _Stream:
                 self._link.ended(self, self._id)
                 return
 
-    async def _room(self, wanted: int) -> int:
+    async def _capacity(self, wanted: int) -> int:
         """Return how many bytes may be sent now, when there are any."""
-        while wanted and not self._gone.is_set() and (self._link.is_slow or not self.window.room):
+        while (
+            wanted and not self._gone.is_set() and (self._link.is_slow or not self.window.capacity)
+        ):
             self._may_send.clear()
             await self._may_send.wait()
-        return min(wanted, self.window.room, LINK_CHUNK_BYTES)
+        return min(wanted, self.window.capacity, LINK_CHUNK_BYTES)
 
 
 def scope_of(head: RequestHead) -> Scope:

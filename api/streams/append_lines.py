@@ -186,7 +186,7 @@ class _Feed:
 
 
 async def _batches(source: BinaryIO, name: str, key: str | None) -> AsyncIterator[LineBatch]:
-    # Every message carries its key, so a long one leaves room for fewer messages in a body.
+    # Every message carries its key, so a long one leaves space for fewer messages in a body.
     max_lines = MAX_LINES if not key else max(1, min(MAX_LINES, CHUNK_BYTES // len(key.encode())))
     batcher = LineBatcher(name, max_lines=max_lines)
     async for chunk in _chunks(source):

@@ -73,6 +73,6 @@ async def _ask(client: BookieClient, metadata: LedgerMetadata, holding: Holding)
         holding.in_limbo |= held.in_limbo
         end = metadata.last_entry_id if held.next_entry is None else held.next_entry - 1
         wanted = wanted_ranges(metadata, holding.bookie_id, position, end)
-        room = _SHOWN_RANGES + 1 - len(holding.missing)
-        holding.missing += islice(held.availability.missing_from(wanted), room)
+        capacity = _SHOWN_RANGES + 1 - len(holding.missing)
+        holding.missing += islice(held.availability.missing_from(wanted), capacity)
         position = held.next_entry

@@ -1,4 +1,4 @@
-"""The decision which writes the free space of a bookie's disks allows. ``room`` is
+"""The decision which writes the free space of a bookie's disks allows. ``allowed_writes`` is
 pure; ``maintenance/disk_watch.py`` acts on it."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FLUSH_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AllowedWrites:
     """The kinds of writes for which there is enough space."""
 
     for_adds: bool
@@ -26,7 +26,7 @@ class Room:
     for_flush: bool
 
 
-def has_room_for_flush(space: DiskSpace, flush_bytes: int) -> bool:
+def has_space_for_flush(space: DiskSpace, flush_bytes: int) -> bool:
     return space.free_bytes >= flush_bytes + _FLUSH_BYTES
 
 
@@ -59,24 +59,24 @@ def bytes_kept_from_adds(space: DiskSpace, cached_bytes: int, config: BookieConf
     return cached_bytes + reserve_bytes(space.total_bytes) + config.journal_file_bytes
 
 
-def room(
-    space: DiskSpace, *, cached_bytes: int, flush_bytes: int, had_room: bool, config: BookieConfig
-) -> Room:
+def allowed_writes(
+    space: DiskSpace, *, cached_bytes: int, flush_bytes: int, had_space: bool, config: BookieConfig
+) -> AllowedWrites:
     """Decide which writes the free space allows. Pure.
 
     ``had_room``: whether adds were taken until now. ``flush_bytes`` of ``cached_bytes`` are written
     by the next flush: it must not wait for more space, for only flushes free space.
     """
     used = 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
-    limit = config.read_only_at if had_room else config.writable_at
-    for_flush = has_room_for_flush(space, flush_bytes)
+    limit = config.read_only_at if had_space else config.writable_at
+    for_flush = has_space_for_flush(space, flush_bytes)
     kept = cached_bytes + reserve_bytes(space.total_bytes)
     for_recovery = for_flush and space.free_bytes > kept
     kept_from_adds = bytes_kept_from_adds(space, cached_bytes, config)
-    if not had_room:  # a flush and a journal file that is trimmed after it are no gain
+    if not had_space:  # a flush and a journal file that is trimmed after it are no gain
         kept_from_adds += config.write_cache_bytes + config.journal_file_bytes
     for_journal = space.free_bytes > kept_from_adds
-    return Room(
+    return AllowedWrites(
         for_adds=used < limit and for_recovery and for_journal,
         for_recovery=for_recovery,
         for_flush=for_flush,

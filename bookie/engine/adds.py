@@ -55,7 +55,7 @@ class Adds:
         self._is_out_of_space = False
         self._throttle = Throttle(
             max_bytes=max_held_bytes,
-            has_room=lambda: cache.has_room(recovery=False),
+            has_space=lambda: cache.has_space(recovery=False),
             take=self._take_held,
             on_change=on_pressure,
         )
@@ -102,16 +102,16 @@ class Adds:
         answered: list[AddToken] = []
         states, cache, learn = self._states, self._cache, self._lacs.learn
         sequence = self._journal.position.sequence
-        room = cache.room if self._takes_all else 0
+        space = cache.space if self._takes_all else 0
         for run, token in zip(runs, tokens, strict=True):
             (ledger_id, first, count, size), lac, data = run
             last = first + count - 1
             state = states.get(ledger_id)
             is_next = state is None or not (state.fenced or first <= state.last_entry)
-            if not is_next or room <= 0 or not -1 <= lac < last <= _MAX_ENTRY_ID:
+            if not is_next or space <= 0 or not -1 <= lac < last <= _MAX_ENTRY_ID:
                 self.add(data, recovery=False, on_reply=partial(on_replies, (token,)))
                 continue
-            room -= size
+            space -= size
             if state is None:
                 state = states.change(ledger_id)
             states.changed(ledger_id)
@@ -214,7 +214,7 @@ class Adds:
     def _must_wait(self) -> bool:
         if self.refusal is not None or self._is_out_of_space:
             return False
-        return self._throttle.is_holding or not self._cache.has_room(recovery=False)
+        return self._throttle.is_holding or not self._cache.has_space(recovery=False)
 
     def _admit(self, ledger_id: int, *, recovery: bool) -> BookieLedgerState | None:
         """Return the state of the ledger (None: a new one) if an add may be taken now.
@@ -236,7 +236,7 @@ class Adds:
             self.check_writable()
         if self._is_out_of_space:
             raise _out_of_space()
-        if not self._cache.has_room(recovery=recovery):
+        if not self._cache.has_space(recovery=recovery):
             raise FencelogError(ErrorCode.OVERLOADED, "write cache is full, being flushed")
         return state
 

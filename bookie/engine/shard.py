@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk, DiskSpace
-from fencelog.bookie.disk.space import has_room_for_flush
+from fencelog.bookie.disk.space import has_space_for_flush
 from fencelog.bookie.engine.adds import Adds
 from fencelog.bookie.engine.fences import Fenced, Fences
 from fencelog.bookie.engine.lacs import Lacs
@@ -74,7 +74,7 @@ class Shard:
             io_thread=opened.write_io_thread,
             journal=journal,
             interval_ms=config.flush_interval_ms,
-            on_room=lambda: self.adds.release(),
+            on_space=lambda: self.adds.release(),
             on_failure=on_failure,
         )
         self.adds = Adds(
@@ -103,7 +103,7 @@ class Shard:
     def begin(self, space: DiskSpace) -> None:
         """Start to flush in the background, once there is space for the first flush, and to take
         adds."""
-        self.flusher.hold(not has_room_for_flush(space, self.cache.flush_bytes))
+        self.flusher.hold(not has_space_for_flush(space, self.cache.flush_bytes))
         self.flusher.start()
         self.flusher.request()  # so that a crash now need not replay all this again
         self.adds.start()

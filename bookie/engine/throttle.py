@@ -32,12 +32,12 @@ class Throttle:
         self,
         *,
         max_bytes: int,
-        has_room: Callable[[], bool],
+        has_space: Callable[[], bool],
         take: Callable[[RunHeader, bytes, AddCallback], None],
         on_change: Callable[[], None],
     ) -> None:
         self._max_bytes = max_bytes
-        self._has_room = has_room
+        self._has_space = has_space
         self._take = take
         self._on_change = on_change
         self._held: deque[_HeldAdd] = deque()
@@ -66,7 +66,7 @@ class Throttle:
         """Take as many adds as there is space for now."""
         if not self._held:
             return
-        while self._held and self._has_room():
+        while self._held and self._has_space():
             add = self._held.popleft()
             self._held_bytes -= len(add.run)
             self._take(add.header, add.run, add.on_reply)

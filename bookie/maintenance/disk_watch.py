@@ -18,7 +18,13 @@ import logging
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import DiskSpace
-from fencelog.bookie.disk.space import BY_DISK, Room, bytes_kept_from_adds, part_of, room
+from fencelog.bookie.disk.space import (
+    BY_DISK,
+    AllowedWrites,
+    allowed_writes,
+    bytes_kept_from_adds,
+    part_of,
+)
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -33,7 +39,7 @@ class DiskWatch:
     def __init__(self, bookie: Bookie, config: BookieConfig) -> None:
         self._bookie = bookie
         self._config = config
-        self._room = Room(for_adds=True, for_recovery=True, for_flush=True)
+        self._allowed = AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)
         self._space: DiskSpace | None = None
         self._left_bytes = 0
         bookie.status_parts["disk"] = self.status
@@ -46,12 +52,12 @@ class DiskWatch:
         caches = [shard.cache for shard in self._bookie.shards]
         cached_bytes = sum(cache.size for cache in caches)
         self._left_bytes = part.free_bytes - bytes_kept_from_adds(part, cached_bytes, self._config)
-        before = self._room
-        now = self._room = room(
+        before = self._allowed
+        now = self._allowed = allowed_writes(
             part,
             cached_bytes=cached_bytes,
             flush_bytes=sum(cache.flush_bytes for cache in caches),
-            had_room=before.for_adds,
+            had_space=before.for_adds,
             config=self._config,
         )
         for shard in self._bookie.shards:
@@ -78,7 +84,7 @@ class DiskWatch:
         """The time to the next check. The fastest disk writes less in it than what is left for
         adds, so that they end before their space does, on small disks too."""
         usual_s = DISK_WATCH_MS / 1000
-        if not self._room.for_adds:
+        if not self._allowed.for_adds:
             return usual_s
         return max(MIN_DISK_WATCH_MS / 1000, min(usual_s, self._left_bytes / MAX_DISK_BYTES_PER_S))
 
@@ -97,9 +103,9 @@ class DiskWatch:
         return {
             "total_bytes": space.total_bytes,
             "free_bytes": space.free_bytes,
-            "room_for_adds": self._room.for_adds,
-            "room_for_recovery": self._room.for_recovery,
-            "room_for_flush": self._room.for_flush,
+            "room_for_adds": self._allowed.for_adds,
+            "room_for_recovery": self._allowed.for_recovery,
+            "room_for_flush": self._allowed.for_flush,
         }
 
 

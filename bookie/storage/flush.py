@@ -35,7 +35,7 @@ class Flusher:
         io_thread: IoThread,
         journal: Journal,
         interval_ms: int,
-        on_room: Callable[[], None],
+        on_space: Callable[[], None],
         on_failure: Callable[[FencelogError], None],
     ) -> None:
         self._cache = cache
@@ -44,14 +44,14 @@ class Flusher:
         self._io_thread = io_thread
         self._journal = journal
         self._interval_s = interval_ms / 1000
-        self._on_room = on_room
+        self._on_space = on_space
         self._on_failure = on_failure
         self._wake = asyncio.Event()
         self._begun: FlushedState | None = None
         self._closing = False
         self._is_held = False
-        self._room = asyncio.Event()
-        self._room.set()
+        self._space = asyncio.Event()
+        self._space.set()
         self._task: asyncio.Task[None] | None = None
         self.completed = 0
         """Number of flushes that have moved their half into the index."""
@@ -76,14 +76,14 @@ class Flusher:
         for it."""
         if not self._closing:
             self._is_held = on
-            (self._room.clear if on else self._room.set)()
+            (self._space.clear if on else self._space.set)()
 
     async def close(self) -> None:
         """End the running flush, and no more: the owner flushes the rest with ``flush``. A flush
         that is held back fails: its runs are in the journal, and writing half of them would fill
         the disk, so that a start on it would fail too."""
         self._closing = True
-        self._room.set()
+        self._space.set()
         if self._task is not None:
             task, self._task = self._task, None
             if self._begun is None:
@@ -117,9 +117,9 @@ class Flusher:
         flushed = self._begun
         if flushed is None:
             return
-        await self._room.wait()
+        await self._space.wait()
         if self._is_held:
-            raise OSError(ENOSPC, "closed without room on the disk for what is in the journal")
+            raise OSError(ENOSPC, "closed without space on the disk for what is in the journal")
         has_moved = flushed.position != self._storage.checkpoint
         if has_moved or not flushed.is_empty:
             await self._journal.settle(sync=True)
@@ -127,7 +127,7 @@ class Flusher:
         self._cache.release()
         self._states.are_removed(flushed.removed)
         self.completed += 1
-        self._on_room()
+        self._on_space()
         if has_moved:
             await self._io_thread.run(lambda: self._storage.write_checkpoint(flushed.position))
         self._begun = None

@@ -122,14 +122,14 @@ class WriteCache:
         return self._active.size * 3 >= self._max_bytes
 
     @property
-    def room(self) -> int:
+    def space(self) -> int:
         """Return the bytes after which regular adds have to wait; 0 or less: they have to now."""
         return self._max_bytes - self.size
 
-    def has_room(self, *, recovery: bool) -> bool:
+    def has_space(self, *, recovery: bool) -> bool:
         """Tell whether an add can be taken now. Recovery has a reserve of an eighth: it must be
         able to end a ledger while the load of others keeps the cache full."""
-        return self.room + (self._max_bytes // 8 if recovery else 0) > 0
+        return self.space + (self._max_bytes // 8 if recovery else 0) > 0
 
     def put(self, ledger_id: int, first: int, last: int, run: bytes) -> None:
         """Cache a run with the entries from ``first`` to ``last``."""

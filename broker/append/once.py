@@ -36,13 +36,13 @@ def is_routed_by_key(conditions: AppendConditions | None) -> TypeGuard[AppendCon
 async def route_once(
     topic: TopicInfo, conditions: AppendConditions, key: bytes | None, *, now_us: int, find: Find
 ) -> AppendResult | tuple[int, AppendConditions]:
-    """Return the first append under an idempotency key, if a former partition has it, or else the
+    """Return the first append under an idempotency key, if a previous partition has it, or else the
     partition to append to, with the conditions of that.
 
     Raises what ``find`` raises: nothing is known then, and nothing was written by this request.
     """
     sequences, place = _key_of(conditions), place_of(conditions, key)
-    for partition in former_partitions(topic, place, now_us):
+    for partition in previous_partitions(topic, place, now_us):
         found = await find(partition, sequences)
         if found is not None:
             return found
@@ -61,10 +61,12 @@ def _key_of(conditions: AppendConditions) -> SequenceRange:
     return conditions.sequences
 
 
-def former_partitions(topic: TopicInfo, place: int, now_us: int) -> list[int]:
-    """Return the partitions other than the present one that a hash chose, as far as appends of that
-    time are remembered."""
-    counts = [former.partitions for former in topic.former if topic.matters(former, now_us)]
+def previous_partitions(topic: TopicInfo, place: int, now_us: int) -> list[int]:
+    """Return the partitions, other than the current one, that a hash chose before, as far as
+    appends of that time are remembered."""
+    counts = [
+        previous.partitions for previous in topic.previous_counts if topic.matters(previous, now_us)
+    ]
     found = dict.fromkeys(place % count for count in counts)
     found.pop(place % topic.config.partitions, None)
     return list(found)

@@ -246,13 +246,13 @@ class AppendPipeline:
         items, mode = self.queue.items, self.mode
         if self._writer is None:
             return
-        while items and mode.may_send and self._has_room(items[0]):
+        while items and mode.may_send and self._has_capacity(items[0]):
             head = items.popleft()
             entry = self.queue.build(head) if isinstance(head, WaitingGroup) else head
             if not self._push(self._writer, entry):
                 return
 
-    def _has_room(self, head: PendingEntry | WaitingGroup) -> bool:
+    def _has_capacity(self, head: PendingEntry | WaitingGroup) -> bool:
         """Tell whether an append may join those in flight; otherwise it waits for others to join
         its group."""
         under_way = len(self._in_flight)

@@ -60,7 +60,7 @@ class Dispatch(ABC):
         """Return the time at which that may become true without any event meanwhile."""
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Return how many more messages may be with consumers."""
         return self.config.max_outstanding - len(self.leases)
 

@@ -45,7 +45,7 @@ class OrderedDispatch(Dispatch):
         return self.may_read(now) and (
             self.cursor.acks.acked_to < tail
             if takes_over
-            else self.room > 0 and self.has_unread(tail)
+            else self.capacity > 0 and self.has_unread(tail)
         )
 
     def next_change(self, consumer: str, now: float) -> float | None:

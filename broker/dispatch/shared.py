@@ -33,7 +33,7 @@ class SharedDispatch(Dispatch):
         return super().held + len(self._ready) + len(self.delayed)
 
     def is_ready(self, consumer: str, now: float, tail: int) -> bool:
-        return self.room > 0 and (
+        return self.capacity > 0 and (
             self._has_waiting(consumer, now) or (self.may_read(now) and self.has_unread(tail))
         )
 

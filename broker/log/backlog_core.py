@@ -38,10 +38,10 @@ def quota_bound(parts: Sequence[Extent], policy: Policy, *, too_old_below: int |
 
 def _within(parts: Sequence[Extent], quota: int) -> int:
     """Return the lowest offset from which on there are at most ``quota`` bytes."""
-    room = quota
+    capacity = quota
     for part in reversed(parts):
-        if part.size > room:
+        if part.size > capacity:
             messages = part.end_offset - part.base_offset
-            return part.end_offset - room * messages // part.size
-        room -= part.size
+            return part.end_offset - capacity * messages // part.size
+        capacity -= part.size
     return 0

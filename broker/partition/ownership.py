@@ -71,9 +71,9 @@ class Ownership:
         """
         path = _path(topic_id, partition)
         if any(map(self._is_dead, self._dead)):  # a read is cheaper than a create that is refused
-            former = await self.get(topic_id, partition)
-            if former is not None and self._is_dead(former.session_id):
-                await self._remove(path, former.version)
+            previous = await self.get(topic_id, partition)
+            if previous is not None and self._is_dead(previous.session_id):
+                await self._remove(path, previous.version)
         while True:
             try:
                 await self._store.create(path, self._value, ephemeral=True)

@@ -48,7 +48,7 @@ class FairByteSemaphore:
     def try_take(self, size: int) -> bool:
         """Take ``size`` bytes at once, to be given back by the caller, if they are free and no
         reader waits."""
-        if self._waiting or not self._has_room(size):
+        if self._waiting or not self._has_capacity(size):
             return False
         self.in_use += size
         return True
@@ -57,7 +57,7 @@ class FairByteSemaphore:
         self.in_use -= size
         self._wake()
 
-    def _has_room(self, size: int) -> bool:
+    def _has_capacity(self, size: int) -> bool:
         return self.in_use == 0 or self.in_use + size <= self.limit
 
     async def _wait(self, who: Hashable, size: int) -> None:
@@ -84,7 +84,7 @@ class FairByteSemaphore:
         while self._waiting:
             who, queue = next(iter(self._waiting.items()))
             size, future = queue[0]
-            if not self._has_room(size):
+            if not self._has_capacity(size):
                 return
             queue.popleft()
             if queue:

@@ -3,7 +3,7 @@
 {"v": 2, "topic_id": "…", "partitions": 4, "settings": {"retention_ms": 86400000},
  "created_us": 17…, "former": [[1, 17…]]}
 
-``former``: the numbers of partitions that it had before, each with the time until when (not in
+``former``: the previous numbers of partitions, each with the time at which it ended (not in
 topics that have never grown).
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fencelog.broker.limits import LATE_GROWTH_MS, MAX_FORMER_COUNTS, MAX_PARTITIONS
+from fencelog.broker.limits import LATE_GROWTH_MS, MAX_PARTITIONS, MAX_PREVIOUS_COUNTS
 from fencelog.broker.names import TopicName
 from fencelog.broker.policy import Overrides, Policy
 from fencelog.broker.registry.namespaces import TOPICS_PATH, Namespaces
@@ -45,7 +45,7 @@ class TopicConfig:
         inherited.with_overrides(self.overrides)
 
 
-class FormerCount(NamedTuple):
+class PreviousCount(NamedTuple):
     """A number of partitions that a topic had; ``until_us`` since 1970 UTC."""
 
     partitions: int
@@ -56,7 +56,7 @@ class FormerCount(NamedTuple):
 class TopicInfo:
     """A topic as the registry has it. ``created_us``: since 1970 UTC. ``policy``: the effective
     settings, its own and those it inherits. ``version``: that of its node, which counts the changes
-    of the topic's own settings. ``former``: the numbers of partitions before the present one, as
+    of the topic's own settings. ``previous_counts``: the numbers of partitions before this one, as
     far as appends under idempotency keys depend on them."""
 
     name: TopicName
@@ -65,25 +65,25 @@ class TopicInfo:
     created_us: int
     policy: Policy = field(default_factory=Policy)
     version: Version = NO_VERSION
-    former: tuple[FormerCount, ...] = ()
+    previous_counts: tuple[PreviousCount, ...] = ()
 
-    def grown_at(self, now_us: int) -> tuple[FormerCount, ...]:
-        """Return the former numbers of the topic when it gets more partitions. Raises
+    def grown_at(self, now_us: int) -> tuple[PreviousCount, ...]:
+        """Return the previous numbers of the topic when it gets more partitions. Raises
         FencelogError(LIMIT_REACHED)."""
-        kept = [former for former in self.former if self.matters(former, now_us)]
-        if len(kept) >= MAX_FORMER_COUNTS:
+        kept = [previous for previous in self.previous_counts if self.matters(previous, now_us)]
+        if len(kept) >= MAX_PREVIOUS_COUNTS:
             raise FencelogError(
                 ErrorCode.LIMIT_REACHED,
                 f"topic {self.name} grew {len(kept)} times within the time for which it "
                 "remembers idempotency keys; once more is possible when that is over",
             )
-        return (*kept, FormerCount(self.config.partitions, now_us))
+        return (*kept, PreviousCount(self.config.partitions, now_us))
 
-    def matters(self, former: FormerCount, now_us: int) -> bool:
+    def matters(self, previous: PreviousCount, now_us: int) -> bool:
         """Tell whether an append that is remembered may have gone to its partition by this
         number."""
         kept_ms = self.policy.idempotency_window_ms + LATE_GROWTH_MS
-        return now_us < former.until_us + kept_ms * 1000
+        return now_us < previous.until_us + kept_ms * 1000
 
 
 class TopicWatch:
@@ -152,8 +152,8 @@ def encode_topic(info: TopicInfo) -> bytes:
         "settings": dict(info.config.overrides),
         "created_us": info.created_us,
     }
-    if info.former:
-        fields["former"] = info.former
+    if info.previous_counts:
+        fields["former"] = info.previous_counts
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -166,7 +166,7 @@ def decode_topic(name: TopicName, node: Versioned, inherited: Policy) -> TopicIn
         config = TopicConfig(int(fields["partitions"]), dict(fields["settings"]))
         policy = inherited.inherited_by(config.overrides)
         topic_id, created_us = str(fields["topic_id"]), int(fields["created_us"])
-        former = tuple(FormerCount(int(n), int(until)) for n, until in fields.get("former", ()))
-        return TopicInfo(name, topic_id, config, created_us, policy, node.version, former)
+        previous = tuple(PreviousCount(int(n), int(until)) for n, until in fields.get("former", ()))
+        return TopicInfo(name, topic_id, config, created_us, policy, node.version, previous)
     except (KeyError, TypeError, ValueError) as error:
         raise FencelogError(ErrorCode.CORRUPT, f"topic {name} is not valid: {error}") from error

@@ -135,10 +135,10 @@ class TopicRegistry:
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
             policy.check_bookies(bookies, info.policy)
-            former = info.former
+            previous = info.previous_counts
             if wanted > info.config.partitions:
-                former = info.grown_at(self._host.now_us())
-            changed = replace(info, config=config, policy=policy, former=former)
+                previous = info.grown_at(self._host.now_us())
+            changed = replace(info, config=config, policy=policy, previous_counts=previous)
             try:
                 # The version is that of this very topic: a new one with the same name stays as it
                 # is.

@@ -104,20 +104,20 @@ class PullOperation:
         if not dispatch.admit(self._consumer, now, self._lease_s):
             return False
         self._start_again_if_rewound()
-        room = self._room
-        if room <= 0 or (self._taken and self._bytes_left <= 0):
+        capacity = self._capacity
+        if capacity <= 0 or (self._taken and self._bytes_left <= 0):
             return False
-        waiting = dispatch.waiting(self._consumer, room, now)
+        waiting = dispatch.waiting(self._consumer, capacity, now)
         if waiting:
             return await self._hand_out_waiting(waiting)
         tail = subscription.reader.tail_offset
         if self._looked_at >= MAX_LOOKED_AT or not dispatch.may_read(now):
             return False
-        return dispatch.has_unread(tail) and await self._hand_out_new(room)
+        return dispatch.has_unread(tail) and await self._hand_out_new(capacity)
 
     @property
-    def _room(self) -> int:
-        return min(self._max_messages - len(self._taken), self._dispatch.room)
+    def _capacity(self) -> int:
+        return min(self._max_messages - len(self._taken), self._dispatch.capacity)
 
     # -- waiting messages ------------------------------------------------------------------------
 
@@ -149,11 +149,11 @@ class PullOperation:
 
     # -- new messages ----------------------------------------------------------------------------
 
-    async def _hand_out_new(self, room: int) -> bool:
+    async def _hand_out_new(self, capacity: int) -> bool:
         dispatch = self._dispatch
         rewinds = dispatch.rewinds
         first = self._subscription.cursor.acks.next_unacked(dispatch.next_offset)
-        batches = await self._read(first, self._stride(room))
+        batches = await self._read(first, self._stride(capacity))
         if self._subscription.dispatch is not dispatch:
             return False
         if dispatch.rewinds != rewinds:
@@ -167,10 +167,10 @@ class PullOperation:
         begin = max(dispatch.next_offset, stored.base_offset)
         for first, end in list(self._subscription.cursor.acks.unacked(begin, stored.end_offset)):
             while first < end:
-                room = self._room
-                if room <= 0 or not dispatch.may_read(now):
+                capacity = self._capacity
+                if capacity <= 0 or not dispatch.may_read(now):
                     return False
-                count = min(end - first, self._stride(room))
+                count = min(end - first, self._stride(capacity))
                 if not self._offer(opened, opened.messages(first, first + count), first):
                     return False
                 if self._looked_at >= MAX_LOOKED_AT:
@@ -179,15 +179,15 @@ class PullOperation:
         dispatch.next_offset = max(dispatch.next_offset, stored.end_offset)
         return True
 
-    def _stride(self, room: int) -> int:
+    def _stride(self, capacity: int) -> int:
         """Return how many messages are examined together: the number grows where hardly any is
         deliverable."""
-        return max(room, min(2 * self._looked_at, MAX_STRIDE))
+        return max(capacity, min(2 * self._looked_at, MAX_STRIDE))
 
     def _offer(self, opened: OpenedBatch, messages: list[Message], first: int) -> bool:
         """Offer messages to the dispatch, and tell whether there was space for all deliverable
         ones."""
-        dispatch, consumer, room = self._dispatch, self._consumer, self._room
+        dispatch, consumer, capacity = self._dispatch, self._consumer, self._capacity
         chosen: list[tuple[int, Message]] = []
         skipped: list[int] = []
         end = first + len(messages)
@@ -198,7 +198,7 @@ class PullOperation:
                     skipped.append(offset)
                     continue
                 due = self._due(message.headers)
-            if len(chosen) == room or not self._fits(message, is_first=not chosen):
+            if len(chosen) == capacity or not self._fits(message, is_first=not chosen):
                 end = offset
                 break
             if dispatch.offer(consumer, offset, message.key, due):

@@ -1,4 +1,5 @@
-"""What was lost or damaged on disk is refused or answered as an error, never as "not there"."""
+"""Data that was lost or damaged on disk is refused or answered as an error, never as "not
+there"."""
 
 from __future__ import annotations
 

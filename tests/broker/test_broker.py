@@ -172,7 +172,7 @@ async def test_a_living_owner_that_was_reported_dead_puts_its_node_back(
 async def test_a_restarted_broker_replaces_its_former_self(
     make_broker: BrokerMaker, stage: Stage
 ) -> None:
-    """Its former session has not expired yet; the new one must not forward to itself."""
+    """Its previous session has not expired yet; the new one must not forward to itself."""
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
     await (await a.partition(NAME, 0)).append_message(Message(b"x"))
@@ -246,7 +246,7 @@ async def test_readiness_says_what_is_missing(
 async def test_a_list_that_changes_during_a_takeover_is_read_again(
     make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
-    """The former owner was rolling just then. The leadership is not its any more: start again."""
+    """The previous owner was rolling just then. The leadership is not its any more: start again."""
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
     info, _ = await a.topics.create(NAME, TopicConfig())

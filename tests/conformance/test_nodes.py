@@ -142,44 +142,44 @@ async def test_a_node_created_again_has_none_of_the_formers_versions(
     store: MetadataStore, ephemeral: bool
 ) -> None:
     owner = store.session_id if ephemeral else 0
-    former = [await store.create("/node", b"old", ephemeral=ephemeral)]
+    previous = [await store.create("/node", b"old", ephemeral=ephemeral)]
     for _ in range(3):
-        former.append(await store.set("/node", b"older", former[-1]))
-    await store.delete("/node", former[-1])
+        previous.append(await store.set("/node", b"older", previous[-1]))
+    await store.delete("/node", previous[-1])
 
     version = await store.create("/node", b"0", ephemeral=ephemeral)
     for number in range(5):
-        await expect_stale(store, "/node", *former)
+        await expect_stale(store, "/node", *previous)
         assert await store.get("/node") == Versioned(b"%d" % number, version, owner)
         assert version.number == number
         version = await store.set("/node", b"%d" % (number + 1), version)
 
     await store.delete("/node", version)
-    for gone in (*former, version):
+    for gone in (*previous, version):
         assert await code_of(store.set("/node", b"", gone)) is ErrorCode.METADATA_NOT_FOUND
         assert await code_of(store.delete("/node", gone)) is ErrorCode.METADATA_NOT_FOUND
 
 
 async def test_every_creation_of_a_node_is_told_from_every_other(store: MetadataStore) -> None:
-    former: list[Version] = []
+    previous: list[Version] = []
     for _ in range(10):
         version = await store.create("/node", b"same")
-        await expect_stale(store, "/node", *former)
-        former.append(version)
+        await expect_stale(store, "/node", *previous)
+        previous.append(version)
         await store.delete("/node", version)
-    assert len(set(former)) == 10
+    assert len(set(previous)) == 10
 
 
 async def test_a_node_that_comes_back_as_a_mere_parent_has_none_of_its_versions(
     store: MetadataStore,
 ) -> None:
-    former = await store.create("/dir", b"value")
-    changed = await store.set("/dir", b"", former)
+    previous = await store.create("/dir", b"value")
+    changed = await store.set("/dir", b"", previous)
     await store.delete("/dir", changed)
     await store.create("/dir/child", b"")
-    await expect_stale(store, "/dir", former, changed)
+    await expect_stale(store, "/dir", previous, changed)
     await remove(store, "/dir/child")
-    await expect_stale(store, "/dir", former, changed)
+    await expect_stale(store, "/dir", previous, changed)
 
 
 @pytest.mark.parametrize("ephemeral", [False, True])

@@ -1,4 +1,4 @@
-"""SQLite only: durability, the lock, what is left by former runs, and failing disks."""
+"""SQLite only: durability, the lock, what is left by previous runs, and failing disks."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ async def test_nodes_are_there_after_reopening_and_ephemerals_are_not(
 
 async def test_incarnations_are_unique_across_openings(path: Path, host: Host) -> None:
     """Those of nodes that were deleted too, and of ephemeral ones that went with their session."""
-    former: list[Version] = []
+    previous: list[Version] = []
     for _ in range(3):
         store = await opened(path, host)
         for is_ephemeral in (True, False):
             version = await store.create("/node", b"", ephemeral=is_ephemeral)
-            for stale in former:
+            for stale in previous:
                 with pytest.raises(FencelogError) as caught:
                     await store.set("/node", b"x", stale)
                 assert caught.value.code is ErrorCode.METADATA_CONFLICT
-            former.append(version)
+            previous.append(version)
             await remove(store, "/node")
-        former.append(await store.create("/node", b"", ephemeral=True))
+        previous.append(await store.create("/node", b"", ephemeral=True))
         await store.close()
-    assert len(set(former)) == 9
+    assert len(set(previous)) == 9
 
 
 async def test_what_was_answered_survives_a_kill(path: Path, host: Host) -> None:

@@ -32,13 +32,13 @@ async def test_a_value_watch_sees_that_a_node_was_created_again(
 ) -> None:
     """Value and number are the same; only the incarnation tells, also if the gap was missed."""
     seen: list[Versioned | None] = []
-    former = await store.create("/node", b"same")
+    previous = await store.create("/node", b"same")
     watch = store.watch_value("/node", seen.append)
-    await until(lambda: seen == [Versioned(b"same", former)])
-    await store.delete("/node", former)
+    await until(lambda: seen == [Versioned(b"same", previous)])
+    await store.delete("/node", previous)
     again = await store.create("/node", b"same")
     await until(lambda: seen[-1] == Versioned(b"same", again))
-    assert again != former
+    assert again != previous
     watch.close()
 
 

@@ -137,12 +137,12 @@ class World:
         self.ledgers.close_at(self.writer, last)
         self.pipeline.resolve(last)  # for the model's log; the next owner learns it by reading
         self.seal(last)
-        former, self.table = self.table, ProducerTable()
+        previous, self.table = self.table, ProducerTable()
         state = PartitionState([self.table])
         for event in json.loads(json.dumps(self.events)):
             state.apply(event)
         await replay_producers(self.ledgers, self.ledger_list, {}, self.table)
-        assert list(self.table.snapshot()) == list(former.snapshot())
+        assert list(self.table.snapshot()) == list(previous.snapshot())
         self.events = list(self.table.snapshot())  # the state log goes on in a new ledger
         list(self.table.changes())
         await self.begin()

@@ -84,10 +84,12 @@ class World:
         if not dispatch.admit(consumer, self.now, lease_s):
             assert not ready
             return []
-        room = min(limit, dispatch.room)
-        found = dispatch.take(consumer, dispatch.waiting(consumer, room, self.now))
+        capacity = min(limit, dispatch.capacity)
+        found = dispatch.take(consumer, dispatch.waiting(consumer, capacity, self.now))
         before, failed = dispatch.next_offset, dict(self.cursor.failures)
-        while len(found) < room and dispatch.may_read(self.now) and dispatch.has_unread(self.tail):
+        while (
+            len(found) < capacity and dispatch.may_read(self.now) and dispatch.has_unread(self.tail)
+        ):
             offset = self.cursor.acks.next_unacked(dispatch.next_offset)
             key, due = self.log[offset]
             waits = due is not None and due > self.now and not self.is_ordered
@@ -96,7 +98,7 @@ class World:
             dispatch.next_offset = offset + 1
         looked = dispatch.next_offset > before or len(failed) < len(dispatch.dead_letters)
         assert ready or not found, "a wait would have gone on"
-        assert found or looked or not ready or room <= 0 or self._woke(), "waits in vain"
+        assert found or looked or not ready or capacity <= 0 or self._woke(), "waits in vain"
         self._check_pulled(consumer, found)
         self.pulls += 1
         if found:

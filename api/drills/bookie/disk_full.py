@@ -83,7 +83,7 @@ async def full_disk_drill(config: FullDiskConfig) -> BookieReport:
                 victim = await drill.cluster.start_bookie(VICTIM_NUMBER, read_only_at=0.95)
                 await drill.until(lambda: VICTIM in drill.bookies.available(), BACK_S)
                 writers = drill.writers(LOAD)
-                seen = await _fill_and_make_room(drill, victim, writers, filler.unlink)
+                seen = await _fill_and_make_space(drill, victim, writers, filler.unlink)
                 report = await drill.report("full-disk", writers, LOAD, _metrics(seen))
                 _judge(report, drill.acks[VICTIM].refusals, seen)
     report.say_where(directory, kept=config.keep)
@@ -100,11 +100,11 @@ def _fill(filler: Path, size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
-async def _fill_and_make_room(
+async def _fill_and_make_space(
     drill: BookieDrill,
     victim: ChildProcess,
     writers: Sequence[LedgerLoad],
-    make_room: Callable[[], None],
+    make_space: Callable[[], None],
 ) -> _Seen:
     seen = _Seen()
     acks = drill.acks[VICTIM]
@@ -124,7 +124,7 @@ async def _fill_and_make_room(
     seen.ended = not victim.is_running
     if not seen.ended:
         seen.own_while_full = await drill.own_copies(victim, LOAD)
-    make_room()
+    make_space()
     if seen.ended:
         await drill.restart(victim)
     seen.back_after_s = await drill.until(lambda: VICTIM in drill.bookies.available(), BACK_S)
@@ -161,5 +161,5 @@ def _judge(report: BookieReport, refusals: Mapping[ErrorCode, int], seen: _Seen)
     report.expect(seen.acknowledged_while_full > 0, "nothing was acknowledged while it was full")
     served = own.read > 0 and own.is_clean and not own.unknown
     report.expect(served, "the bookie did not show everything while it was full")
-    report.expect(seen.back_after_s is not None, "the bookie did not come back when it had room")
-    report.expect(seen.again > 0, "the bookie took no adds when it had room again")
+    report.expect(seen.back_after_s is not None, "the bookie did not come back when it had space")
+    report.expect(seen.again > 0, "the bookie took no adds when it had space again")

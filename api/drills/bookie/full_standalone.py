@@ -98,7 +98,7 @@ async def full_standalone_drill(config: FullStandaloneConfig) -> DrillReport:
                 taken = await anyio.to_thread.run_sync(_take_rest, disk)
                 report.notes.append(f"a filler took the last {taken:,} bytes of the disk")
                 process = await _start(directory, disk)
-                report.interrupted(await _make_room(process, writers))
+                report.interrupted(await _make_space(process, writers))
                 log = await _values(process)
             except TimeoutError:
                 report.expect(False, "the service took too long")
@@ -149,7 +149,7 @@ def _take_rest(disk: Path) -> int:
         return file.tell()
 
 
-async def _make_room(process: ChildProcess, writers: _Writers) -> float:
+async def _make_space(process: ChildProcess, writers: _Writers) -> float:
     """Delete a topic, and append to the other one as soon as it is possible; return after how many
     milliseconds it was."""
     begin_s = anyio.current_time()

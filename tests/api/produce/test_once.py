@@ -1,4 +1,4 @@
-"""What a client may repeat is written once, and what it may not is refused: over HTTP, at a real
+"""Appends that a client may repeat are written once, and others are refused: over HTTP, at a real
 service."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the asking end of a link knows of its requests."""
+"""The asking end's knowledge of its requests."""
 
 from __future__ import annotations
 
@@ -156,6 +156,6 @@ def test_a_window_has_room_for_what_was_taken() -> None:
     with pytest.raises(ProtocolError):
         window.take(1)
     window.give(10)
-    assert window.room == 10
+    assert window.capacity == 10
     with pytest.raises(ProtocolError):
         window.give(LINK_WINDOW_BYTES)

@@ -1,4 +1,4 @@
-"""What a connection takes, for how long, and how it refuses the rest."""
+"""The requests that a connection takes, their time limits, and the refusal of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may ask of a running bookie, in the same process and over TCP."""
+"""The requests of operators to a running bookie, in the same process and over TCP."""
 
 from __future__ import annotations
 

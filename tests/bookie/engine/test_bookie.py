@@ -1,4 +1,4 @@
-"""What a bookie answers, and that it is still so after a restart."""
+"""The answers of a bookie, which are the same after a restart."""
 
 from __future__ import annotations
 

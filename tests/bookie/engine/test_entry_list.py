@@ -1,4 +1,4 @@
-"""Which entries a bookie says it has: from cache and index, in parts, without reading any."""
+"""The list of a bookie's entries: from cache and index, in parts, without reading any."""
 
 from __future__ import annotations
 

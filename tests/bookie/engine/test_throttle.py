@@ -13,19 +13,19 @@ from tests.support.bookie_stage import Requests
 
 class Setup:
     def __init__(self, *, max_bytes: int) -> None:
-        self.room = 0
+        self.space = 0
         self.taken: list[int] = []
         self.changes: list[bool] = []
         self.answers: list[ErrorCode | None] = []
         self.throttle = Throttle(
             max_bytes=max_bytes,
-            has_room=lambda: self.room > 0,
+            has_space=lambda: self.space > 0,
             take=self._take,
             on_change=lambda: self.changes.append(self.throttle.is_holding),
         )
 
     def _take(self, header: Any, _run: bytes, on_reply: Any) -> None:
-        self.room -= 1
+        self.space -= 1
         self.taken.append(header.first_entry_id)
         on_reply(None)
 
@@ -41,10 +41,10 @@ async def test_they_are_taken_in_order_as_there_is_room(requests: Requests) -> N
     setup = Setup(max_bytes=1000)
     for entry_id in range(3):
         await setup.hold(requests.run(1, entry_id))
-    setup.room = 2
+    setup.space = 2
     setup.throttle.release()
     assert (setup.taken, setup.changes) == ([0, 1], [True])
-    setup.room = 2
+    setup.space = 2
     setup.throttle.release()
     assert (setup.taken, setup.changes) == ([0, 1, 2], [True, False])
     setup.throttle.release()
@@ -57,7 +57,7 @@ async def test_more_than_the_limit_is_refused_but_one_may_always_wait(requests: 
     await setup.hold(requests.run(1, 0, size=5000))
     await setup.hold(requests.run(1, 1))
     assert setup.answers == [ErrorCode.OVERLOADED]
-    setup.room = 1
+    setup.space = 1
     setup.throttle.release()
     assert setup.taken == [0]
     await setup.hold(requests.run(1, 2))

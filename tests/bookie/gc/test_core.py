@@ -1,4 +1,4 @@
-"""What garbage collection decides, against decisions made the long way."""
+"""The decisions of garbage collection, compared with a naive definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which ledgers are removed: what is gone from this cluster's metadata for sure, and no other."""
+"""The ledgers that are removed: those that are gone from this cluster's metadata for sure, and no
+other."""
 
 from __future__ import annotations
 

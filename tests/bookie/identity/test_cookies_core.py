@@ -45,7 +45,8 @@ START = StartRequest("b1", FRESH)
 REPAIR = replace(START, may_repair=True)
 
 COOKIE = Cookie("b1", INSTANCE, NOW, OLD, (OLD,), (OLD, MIDDLE))
-"""Of a bookie that had its second ledger directory made anew, and forgot something since."""
+"""The cookie of a bookie whose second ledger directory was recreated, and which has lost data
+since."""
 READY = Identity(COOKIE, State.READY, MIDDLE)
 REGISTERED = RegisteredCookie(INSTANCE, COOKIE)
 NOTHING = RegisteredCookie(INSTANCE)

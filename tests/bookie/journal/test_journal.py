@@ -173,11 +173,11 @@ async def test_a_file_for_which_there_is_no_room_is_not_reserved(
     if has_spare:
         SpareFiles(PosixDisk(), tmp_path).path(1).write_bytes(b"shorter than now")
 
-    def no_room(file: PosixFile, _size: int) -> None:
+    def no_space(file: PosixFile, _size: int) -> None:
         file.write([bytes(2000)], 0)  # some file systems keep what they reserved until it failed
         raise OSError(ENOSPC, "no room")
 
-    monkeypatch.setattr(PosixFile, "reserve", no_room)
+    monkeypatch.setattr(PosixFile, "reserve", no_space)
     runs = [requests.run(1, i, 5) for i in range(0, 50, 5)]
     await append_all(journal, runs)
     assert replay(tmp_path)[0] == runs

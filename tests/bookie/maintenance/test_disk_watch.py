@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk, DiskSpace
 from fencelog.bookie.disk.space import (
-    Room,
+    AllowedWrites,
+    allowed_writes,
     bytes_kept_from_adds,
     part_of,
     reserve_bytes,
-    room,
     smallest_disk_bytes,
 )
 from fencelog.bookie.engine.bookie import Bookie
@@ -32,37 +32,46 @@ CONFIG = BookieConfig(Path("unused"))
 GIB = 1024 * MIB
 
 
-def room_for(space: DiskSpace, cached: int, had_room: bool, *, flush: int | None = None) -> Room:
+def allowed_for(
+    space: DiskSpace, cached: int, had_space: bool, *, flush: int | None = None
+) -> AllowedWrites:
     """With everything cached in the half that is to be flushed, unless told."""
-    return room(
+    return allowed_writes(
         space,
         cached_bytes=cached,
         flush_bytes=cached if flush is None else flush,
-        had_room=had_room,
+        had_space=had_space,
         config=CONFIG,
     )
 
 
 @pytest.mark.parametrize(
-    ("free", "cached", "had_room", "expected"),
+    ("free", "cached", "had_space", "expected"),
     [
-        (50 * GIB, 64 * MIB, True, Room(for_adds=True, for_recovery=True, for_flush=True)),
-        (6 * GIB, 0, True, Room(for_adds=True, for_recovery=True, for_flush=True)),
-        (6 * GIB, 0, False, Room(for_adds=False, for_recovery=True, for_flush=True)),
-        (11 * GIB, 0, False, Room(for_adds=True, for_recovery=True, for_flush=True)),
-        (4 * GIB, 0, True, Room(for_adds=False, for_recovery=True, for_flush=True)),
-        (1 * GIB, MIB, True, Room(for_adds=False, for_recovery=False, for_flush=True)),
-        (64 * MIB, 64 * MIB, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
-        (0, 0, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
+        (50 * GIB, 64 * MIB, True, AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)),
+        (6 * GIB, 0, True, AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)),
+        (6 * GIB, 0, False, AllowedWrites(for_adds=False, for_recovery=True, for_flush=True)),
+        (11 * GIB, 0, False, AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)),
+        (4 * GIB, 0, True, AllowedWrites(for_adds=False, for_recovery=True, for_flush=True)),
+        (1 * GIB, MIB, True, AllowedWrites(for_adds=False, for_recovery=False, for_flush=True)),
+        (
+            64 * MIB,
+            64 * MIB,
+            True,
+            AllowedWrites(for_adds=False, for_recovery=False, for_flush=False),
+        ),
+        (0, 0, True, AllowedWrites(for_adds=False, for_recovery=False, for_flush=False)),
     ],
 )
-def test_what_there_is_room_for(free: int, cached: int, had_room: bool, expected: Room) -> None:
+def test_what_there_is_room_for(
+    free: int, cached: int, had_space: bool, expected: AllowedWrites
+) -> None:
     space = DiskSpace(100 * GIB, free)
-    assert room_for(space, cached, had_room) == expected
+    assert allowed_for(space, cached, had_space) == expected
 
 
 def test_a_disk_of_no_size_has_room_for_nothing() -> None:
-    assert room_for(DiskSpace(0, 0), 0, True) == Room(
+    assert allowed_for(DiskSpace(0, 0), 0, True) == AllowedWrites(
         for_adds=False, for_recovery=False, for_flush=False
     )
 
@@ -71,16 +80,18 @@ def test_a_flush_waits_for_no_more_room_than_it_takes() -> None:
     """Were it to wait for room for all that is cached, it would wait for ever: there will be no
     more of it before a flush lets go of the journal."""
     space = DiskSpace(200 * MIB, 50 * MIB)
-    now = room_for(space, 60 * MIB, True, flush=20 * MIB)
-    assert now == Room(for_adds=False, for_recovery=False, for_flush=True)
+    now = allowed_for(space, 60 * MIB, True, flush=20 * MIB)
+    assert now == AllowedWrites(for_adds=False, for_recovery=False, for_flush=True)
 
 
 def test_adds_begin_again_with_space_for_what_the_next_flush_moves() -> None:
     """Else a bookie whose limits are no shares would stop and begin with every flush."""
     config = BookieConfig(Path("unused"), read_only_at=1, writable_at=1)
-    for free, had_room, for_adds in ((70, True, True), (70, False, False), (200, False, True)):
+    for free, had_space, for_adds in ((70, True, True), (70, False, False), (200, False, True)):
         space = DiskSpace(200 * MIB, free * MIB)
-        now = room(space, cached_bytes=0, flush_bytes=0, had_room=had_room, config=config)
+        now = allowed_writes(
+            space, cached_bytes=0, flush_bytes=0, had_space=had_space, config=config
+        )
         assert now.for_adds == for_adds
 
 
@@ -146,21 +157,21 @@ async def test_a_disk_is_checked_more_often_the_less_is_left_for_adds(
 def test_a_small_disk_keeps_room_for_a_journal_file() -> None:
     """The next one is begun between two looks, and so is what it holds written."""
     for free, for_adds in ((60 * MIB, False), (70 * MIB, True)):
-        now = room_for(DiskSpace(200 * MIB, free), 0, True)
+        now = allowed_for(DiskSpace(200 * MIB, free), 0, True)
         assert now.for_adds == for_adds
         assert (now.for_recovery, now.for_flush) == (True, True)
 
 
 @given(st.integers(1, 1 << 45), st.floats(0, 1), st.integers(0, 1 << 28), st.booleans())
 def test_less_is_taken_as_it_fills_up(
-    total: int, share: float, cached: int, had_room: bool
+    total: int, share: float, cached: int, had_space: bool
 ) -> None:
     space = DiskSpace(total, int(total * share))
-    now = room_for(space, cached, had_room)
+    now = allowed_for(space, cached, had_space)
     assert not now.for_adds or now.for_recovery
     assert reserve_bytes(total) <= total // 50
     fuller = DiskSpace(total, space.free_bytes // 2)
-    later = room_for(fuller, cached, now.for_adds)
+    later = allowed_for(fuller, cached, now.for_adds)
     assert not later.for_adds or now.for_adds
     assert not later.for_recovery or now.for_recovery
     assert not later.for_flush or now.for_flush
@@ -360,10 +371,10 @@ async def test_an_index_that_finds_no_room_is_not_called_damaged(
 ) -> None:
     await (await open_bookie(disk=faulty_disk)).close()
 
-    def no_room(*_args: Any, **_settings: Any) -> None:
+    def no_space(*_args: Any, **_settings: Any) -> None:
         raise Exception("IO error: No space left on device: While appending to file: MANIFEST")
 
-    monkeypatch.setattr("fencelog.bookie.disk.rocks_store.Rdict", no_room)
+    monkeypatch.setattr("fencelog.bookie.disk.rocks_store.Rdict", no_space)
     with pytest.raises(FencelogError, match="No space left") as caught:
         await open_bookie(disk=faulty_disk)
     assert caught.value.code is ErrorCode.STORAGE_FAILED

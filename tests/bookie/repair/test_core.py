@@ -1,4 +1,5 @@
-"""What a bookie should hold and whom it may ask: compared with rule 1, entry by entry."""
+"""The entries that a bookie should hold and the bookies that it may ask: compared with rule 1,
+entry by entry."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_what_is_missing_is_asked_of_the_others_of_its_write_set(
 
 
 def test_who_holds_nothing_of_an_entry_asks_its_whole_write_set() -> None:
-    """A stored run may hold entries that a former ensemble was given."""
+    """A stored run may hold entries that a previous ensemble was given."""
     assert list(copy_ranges(ledger(), "b7", (3, 5))) == [CopyRange(3, 5, ("b1", "b2", "b3"))]
 
 

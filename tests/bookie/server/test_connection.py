@@ -1,4 +1,4 @@
-"""What a server holds its connections to, however they come: limits, their order, its end."""
+"""The rules of a server for its connections: limits, order, the server's end."""
 
 from __future__ import annotations
 

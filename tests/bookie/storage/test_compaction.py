@@ -23,7 +23,7 @@ from tests.support.faulty_disk import FaultyDisk
 
 FILE_BYTES = 40_000
 RUNS = 6
-"""Of each ledger; a file holds some of each."""
+"""The runs of each ledger; a file holds some of each."""
 
 MAJOR = 0.91
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.append.conditions import AppendConditions, AppendResult, Repeated
-from fencelog.broker.append.once import former_partitions, is_routed_by_key, route_once
+from fencelog.broker.append.once import is_routed_by_key, previous_partitions, route_once
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.ledger_list.state_core import Event
-from fencelog.broker.limits import LATE_GROWTH_MS, MAX_FORMER_COUNTS
+from fencelog.broker.limits import LATE_GROWTH_MS, MAX_PREVIOUS_COUNTS
 from fencelog.broker.names import TopicName
 from fencelog.broker.policy import Policy
 from fencelog.broker.registry.topic_node import (
-    FormerCount,
+    PreviousCount,
     TopicConfig,
     TopicInfo,
     decode_topic,
@@ -40,23 +40,23 @@ KEYED = AppendConditions(RANGE)
 WINDOW_US = (Policy().idempotency_window_ms + LATE_GROWTH_MS) * 1000
 
 
-def topic(partitions: int, *former: FormerCount) -> TopicInfo:
-    return TopicInfo(NAME, "id", TopicConfig(partitions), 0, former=former)
+def topic(partitions: int, *previous: PreviousCount) -> TopicInfo:
+    return TopicInfo(NAME, "id", TopicConfig(partitions), 0, previous_counts=previous)
 
 
 def test_former_partitions_are_asked_as_long_as_their_appends_are_remembered() -> None:
-    grown = topic(7, FormerCount(1, 10), FormerCount(4, 20), FormerCount(5, 30))
+    grown = topic(7, PreviousCount(1, 10), PreviousCount(4, 20), PreviousCount(5, 30))
     place = 4 * 5 * 7 + 6  # of 1, 4, 5 and 7: 0, 2, 1 and 6
-    assert former_partitions(grown, place, 0) == [0, 2, 1]
-    assert former_partitions(grown, place, 10 + WINDOW_US) == [2, 1]
-    assert former_partitions(grown, place, 30 + WINDOW_US) == []
-    assert former_partitions(grown, 0, 0) == []
+    assert previous_partitions(grown, place, 0) == [0, 2, 1]
+    assert previous_partitions(grown, place, 10 + WINDOW_US) == [2, 1]
+    assert previous_partitions(grown, place, 30 + WINDOW_US) == []
+    assert previous_partitions(grown, 0, 0) == []
 
 
 @pytest.mark.parametrize("key", [None, b"user-7"])
 async def test_the_first_append_is_found_where_it_was_written(key: bytes | None) -> None:
     place = crc32c(RANGE.id if key is None else key)
-    grown = topic(1000, FormerCount(997, 10), FormerCount(998, 20))
+    grown = topic(1000, PreviousCount(997, 10), PreviousCount(998, 20))
     asked: list[int] = []
     original = Repeated(place % 998, 5, 1, 7)
 
@@ -83,12 +83,12 @@ def test_only_idempotency_keys_choose_a_partition() -> None:
 
 def test_a_topic_remembers_what_it_was_as_long_as_that_matters() -> None:
     info = topic(1)
-    assert info.grown_at(10) == (FormerCount(1, 10),)
-    twice = replace(info, config=TopicConfig(2), former=info.grown_at(10))
-    assert twice.grown_at(10 + WINDOW_US) == (FormerCount(2, 10 + WINDOW_US),)
+    assert info.grown_at(10) == (PreviousCount(1, 10),)
+    twice = replace(info, config=TopicConfig(2), previous_counts=info.grown_at(10))
+    assert twice.grown_at(10 + WINDOW_US) == (PreviousCount(2, 10 + WINDOW_US),)
     node = Versioned(encode_topic(twice), Version(1, 1))
-    assert decode_topic(NAME, node, Policy()).former == twice.former
-    often = topic(50, *(FormerCount(n + 1, n) for n in range(MAX_FORMER_COUNTS)))
+    assert decode_topic(NAME, node, Policy()).previous_counts == twice.previous_counts
+    often = topic(50, *(PreviousCount(n + 1, n) for n in range(MAX_PREVIOUS_COUNTS)))
     with pytest.raises(FencelogError, match="grew 16 times") as caught:
         often.grown_at(100)
     assert caught.value.code is ErrorCode.LIMIT_REACHED

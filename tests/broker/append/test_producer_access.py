@@ -1,4 +1,4 @@
-"""Who may append: the rules, and their changes step by step."""
+"""Access for producers: the rules, and their changes step by step."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ async def test_appends_wait_while_a_change_is_not_durable(
         for conditions in (None, AppendConditions(fencing_token="t"))
     ]
     await asyncio.sleep(0.01)
-    assert (len(data.payloads), len(state.payloads)) == (1, 0)  # the former append first
+    assert (len(data.payloads), len(state.payloads)) == (1, 0)  # the previous append first
     data.ack(0)
     assert await before == 0
     await until(lambda: len(state.payloads) == 1)

@@ -66,7 +66,7 @@ async def code_of(future: AppendFuture) -> tuple[ErrorCode, dict[str, object]]:
 
 
 async def take_over(stage: Stage, *, max_entries: int) -> PartitionLog:
-    """As a broker does it: again, if the former owner was just rolling."""
+    """As a broker does it: again, if the previous owner was just rolling."""
     while True:
         with suppress(LedgerListLost):
             return await stage.open(max_entries=max_entries)
@@ -258,7 +258,7 @@ async def test_what_recovery_finds_decides_what_is_repeated(
         n <= stored for n in range(3)
     ]
     assert await read_all(following) == [b"0", b"1", b"2"]
-    ledgers.writers[1].ack(2)  # the former owner wakes
+    ledgers.writers[1].ack(2)  # the previous owner wakes
     assert {(await code_of(f))[0] for f in futures} == {ErrorCode.APPEND_UNKNOWN}
     assert (await code_of(send(log, 3)))[0] is ErrorCode.NO_OWNER
 

@@ -1,4 +1,4 @@
-"""What crashes leave behind is found and removed, and nothing else is."""
+"""The remains of crashes are found and removed, and nothing else is."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ async def test_a_takeover_under_way_keeps_its_ledger(
     scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has created its ledger, and not listed it yet: the sweep comes by at this moment."""
-    former = await scene.log()
-    await former.append_message(Message(b"y"))
+    previous = await scene.log()
+    await previous.append_message(Message(b"y"))
     info = await scene.registry.get(NAME)
     node = await scene.registry.open_ledger_list(info, 0)
     change = node.change

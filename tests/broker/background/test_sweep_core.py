@@ -1,4 +1,4 @@
-"""Which ledgers belong to nothing: each doubt keeps one."""
+"""Ledgers that belong to nothing: each doubt keeps one."""
 
 from __future__ import annotations
 

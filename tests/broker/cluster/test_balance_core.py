@@ -1,4 +1,4 @@
-"""Where partitions go: the decisions themselves, and that they come to rest."""
+"""Decisions on the broker of a partition: the decisions themselves, and that they come to rest."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ async def test_a_ledger_that_fails_leaves_the_former_view(
     log = await stage.open()
     await append(log, "a=1")
     await log.compaction.run()
-    former = log._node.ledger_list.compacted
+    previous = log._node.ledger_list.compacted
     await append(log, "a=2")
     ledgers.auto_ack = False
     running = asyncio.create_task(log.compaction.run())
@@ -261,7 +261,7 @@ async def test_a_ledger_that_fails_leaves_the_former_view(
     assert log.compaction.status()["state"] == "running"
     ledgers.writers[3].fail(FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "two are gone"))
     await running
-    assert log._node.ledger_list.compacted is former
+    assert log._node.ledger_list.compacted is previous
     assert 3 in ledgers.deleted
     status = log.compaction.status()
     assert (status["state"], "two are gone" in status["error"]) == ("failed", True)

@@ -1,4 +1,4 @@
-"""What a compacted view keeps, and the entries that hold it."""
+"""The messages that a compacted view keeps, and the entries that hold it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MESSAGES = st.lists(
 
 
 def compact(
-    former: Rows, part: Rows, *, limit: int = 1000, began: int | None = None
+    previous: Rows, part: Rows, *, limit: int = 1000, began: int | None = None
 ) -> tuple[Rows, Rows]:
     """One pass: the new view, and what is left of the part for the next one. ``began``: where the
     compaction did, if this is not its first pass."""
     newest = NewestOffsets(limit, tombstones_from=begin_of(part) if began is None else began)
     stop = newest.add(part[0][0], [message for _, message in part]) if part else None
     taken = part if stop is None else [row for row in part if row[0] < stop]
-    view = [row for row in former if newest.keeps_previous(*row)]
+    view = [row for row in previous if newest.keeps_previous(*row)]
     view += [row for row in taken if newest.keeps(*row)]
     return view, part[len(taken) :]
 
@@ -40,11 +40,11 @@ def begin_of(part: Rows) -> int:
     return part[0][0] if part else 1 << 60
 
 
-def naive(former: Rows, part: Rows, began: int) -> Rows:
+def naive(previous: Rows, part: Rows, began: int) -> Rows:
     """A dictionary of what is newest, and everything without a key."""
     newest: dict[bytes, tuple[int, Message]] = {}
     unkeyed = []
-    kept = [row for row in former if row[1].value or row[1].key is None or row[0] >= began]
+    kept = [row for row in previous if row[1].value or row[1].key is None or row[0] >= began]
     for row in kept + part:
         if row[1].key is None:
             unkeyed.append(row)

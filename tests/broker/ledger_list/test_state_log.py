@@ -203,9 +203,9 @@ async def test_a_list_that_cannot_be_changed_now_is_changed_later(
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()
     await first.set("a", 1)
-    former = ledgers.writer_of(first.node.ledger_list.state_ledger)
+    previous = ledgers.writer_of(first.node.ledger_list.state_ledger)
     refuse_changes(first.node, 2, monkeypatch)
-    former.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    previous.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     await first.set("a", 2)
     first.log.admit()
     await first.set("b", 3)
@@ -250,7 +250,7 @@ async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     own: Own, stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The change took effect, its reply was lost, and then the store refused to say: what is
-    written to the former ledger would be forgotten by a takeover."""
+    written to the previous ledger would be forgotten by a takeover."""
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()

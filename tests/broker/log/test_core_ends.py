@@ -1,4 +1,4 @@
-"""How a log's ledgers end, and the log itself: repaired, terminated, closed."""
+"""The end of a log's ledgers, and of the log itself: repaired, terminated, closed."""
 
 from __future__ import annotations
 

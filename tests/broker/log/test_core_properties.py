@@ -76,9 +76,9 @@ class Story:
         self.failed: set[int] = set()
         self.acknowledged: dict[int, int] = {}
         self.has_deadline = self.is_over = self.is_closing = False
-        former = data.draw(st.integers(0, 2), label="ledgers before")
+        previous = data.draw(st.integers(0, 2), label="ledgers before")
         ends = data.draw(st.integers(0, 9), label="terminated before, if 9") == 9
-        self.take(self.core.open(range(100, 100 + former), is_terminated=ends))
+        self.take(self.core.open(range(100, 100 + previous), is_terminated=ends))
 
     # -- what comes out --------------------------------------------------------------------------
 

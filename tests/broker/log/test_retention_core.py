@@ -1,4 +1,4 @@
-"""What of a log may go, against a definition that looks at each message."""
+"""The part of a log that may be removed, compared with a definition that looks at each message."""
 
 from __future__ import annotations
 

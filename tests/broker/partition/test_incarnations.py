@@ -192,13 +192,13 @@ async def test_deleting_a_subscription_leaves_the_one_that_has_its_name_since(st
 async def test_a_registration_that_ends_leaves_its_successor_there(stage: Stage) -> None:
     path = "/brokers/a"
     store, successor = await stage.store(), await stage.store()
-    former = await Registration.start(store, path, b"former")
+    previous = await Registration.start(store, path, b"former")
     later: list[Registration] = []
 
     async def succeeded() -> None:
         later.append(await Registration.start(successor, path, b"later"))
 
     after_read(store, path, succeeded)
-    await former.close()
+    await previous.close()
     assert (await successor.get(path)).value == b"later"
     await later[0].close()

@@ -1,4 +1,4 @@
-"""What may happen to a broker while it opens a partition, and what those who wait are told."""
+"""Events while a broker opens a partition, and the answers to requests that wait."""
 
 from __future__ import annotations
 

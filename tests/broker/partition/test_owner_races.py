@@ -51,7 +51,7 @@ async def test_two_brokers_that_open_a_partition_at_once_are_one_owner(
 async def test_two_brokers_that_both_believe_in_themselves_do_not_both_acknowledge(
     make_broker: BrokerMaker, stage: Stage
 ) -> None:
-    """The nodes say nothing for sure: each takes the log over, and the former one is fenced."""
+    """The nodes say nothing for sure: each takes the log over, and the previous one is fenced."""
     stores = [await stage.store() for _ in range(2)]
     a, b = [await make_broker(n, store=s) for n, s in zip("ab", stores, strict=True)]
     await a.topics.create(NAME, TopicConfig())
@@ -310,8 +310,8 @@ async def test_who_puts_its_node_back_sees_that_others_had_the_log_meanwhile(
     stores = [await stage.store() for _ in range(2)]
     a, b = [await make_broker(n, store=s) for n, s in zip("ab", stores, strict=True)]
     await a.topics.create(NAME, TopicConfig())
-    former = await a.partition(NAME, 0)
-    await former.append_message(Message(b"1"))
+    previous = await a.partition(NAME, 0)
+    await previous.append_message(Message(b"1"))
     stores[0].disconnect()
     stores[0].expire()
     log_b = await b.partition(NAME, 0)
@@ -319,5 +319,5 @@ async def test_who_puts_its_node_back_sees_that_others_had_the_log_meanwhile(
     stores[1].disconnect()
     stores[1].expire()  # its node goes, and it does not know yet
     stores[0].reconnect()
-    await until(lambda: not former.is_serving)
+    await until(lambda: not previous.is_serving)
     assert (await a.partition(NAME, 0)).tail_offset == 2

@@ -51,14 +51,14 @@ async def test_who_was_replaced_does_not_refuse_for_good_what_its_successor_woul
     stage: Stage, ledgers: ScriptedLedgers, conditions: AppendConditions
 ) -> None:
     lost: list[bool] = []
-    former = await stage.open(on_lost=lambda: lost.append(True))
-    await former.append_message(Message(b"0"), numbered(0))
+    previous = await stage.open(on_lost=lambda: lost.append(True))
+    await previous.append_message(Message(b"0"), numbered(0))
     new = await stage.open()
     await new.append_message(Message(b"1"), numbered(1))
-    served = former.is_serving
-    assert await refused(former, conditions) is ErrorCode.NO_OWNER
+    served = previous.is_serving
+    assert await refused(previous, conditions) is ErrorCode.NO_OWNER
     assert lost == [True]
-    assert (served, former.is_serving) == (True, False)
+    assert (served, previous.is_serving) == (True, False)
     assert (await new.append_message(Message(b"2"), numbered(2))).offset == 2
 
 
@@ -139,7 +139,7 @@ async def test_a_server_that_lags_does_not_hide_the_successor(
 ) -> None:
     """The session's server shows nothing newer than its last write did (topics, seed 34)."""
     store = await stage.store()
-    former = await stage.open(store=store)
+    previous = await stage.open(store=store)
     get, write = store.get, store.set
     shown: dict[str, Versioned] = {}
 
@@ -154,8 +154,8 @@ async def test_a_server_that_lags_does_not_hide_the_successor(
 
     monkeypatch.setattr(store, "get", lagging)
     monkeypatch.setattr(store, "set", written)
-    await store.get(former._node.path)
+    await store.get(previous._node.path)
     new = await stage.open()
     await new.append_message(Message(b"0"), numbered(0))
-    assert await refused(former, numbered(1)) is ErrorCode.NO_OWNER
-    assert not former.is_serving
+    assert await refused(previous, numbered(1)) is ErrorCode.NO_OWNER
+    assert not previous.is_serving

@@ -30,25 +30,25 @@ async def read(log: PartitionLog) -> int:
 
 async def test_an_old_tail_is_not_shown_for_ever(stage: Stage, until: Until) -> None:
     """The other broker lets the log go, so the owner node keeps naming the one that lost it."""
-    former = await stage.open()
-    await former.append_message(Message(b"0"))
+    previous = await stage.open()
+    await previous.append_message(Message(b"0"))
     other = await stage.open()
     await other.append_message(Message(b"1"))
     await other.abandon(GONE)
-    assert (await read(former), former.is_serving) == (1, True)
-    scheduler = RetentionScheduler(lambda: [former], period_s=0.01)
+    assert (await read(previous), previous.is_serving) == (1, True)
+    scheduler = RetentionScheduler(lambda: [previous], period_s=0.01)
     scheduler.start()
-    await until(lambda: not former.is_serving)
+    await until(lambda: not previous.is_serving)
     await scheduler.close()
     assert await read(await stage.open()) == 2
 
 
 async def test_an_owner_that_was_replaced_finds_out_by_one_read(stage: Stage) -> None:
-    former = await stage.open()
+    previous = await stage.open()
     await stage.open()
     with pytest.raises(LedgerListLost):
-        await former.quiet_check.check()
-    assert not former.is_serving
+        await previous.quiet_check.check()
+    assert not previous.is_serving
 
 
 async def test_only_a_log_that_is_asked_and_quiet_is_checked(

@@ -27,7 +27,7 @@ from tests.support.broker_stage import ReadAll, Stage
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader
 
 COST = 100 + BATCH_OVERHEAD_BYTES
-"""Of one of ``batches`` in a cache."""
+"""The cost of one of ``batches`` in a cache."""
 
 
 def batches(*counts: int) -> list[StoredBatch]:

@@ -1,4 +1,4 @@
-"""What a subscription may be, and the ids that its messages are acknowledged by."""
+"""The configuration of a subscription, and the ids that its messages are acknowledged by."""
 
 from __future__ import annotations
 

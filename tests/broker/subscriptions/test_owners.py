@@ -1,4 +1,4 @@
-"""How the service's cursors come to be, at the owner of a partition."""
+"""The creation of cursors, at the owner of a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What pulls hand out: bounds, headers that say when and to whom, dead letters, interruptions."""
+"""The messages that pulls deliver: bounds, headers that say when and to whom, dead letters,
+interruptions."""
 
 from __future__ import annotations
 

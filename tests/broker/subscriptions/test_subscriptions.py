@@ -61,7 +61,7 @@ async def test_a_confirmed_ack_is_never_forgotten(stage: Stage) -> None:
     assert result == (3, [])
     second = await stage.open()
     assert offsets(await pull(second, info)) == [2, 3, 5]
-    again = await second.subscriptions.ack(info, ids(messages))  # ids of the former owner's
+    again = await second.subscriptions.ack(info, ids(messages))  # ids of the previous owner's
     assert again == (6, [])
     assert second.subscriptions.slowest_offset() == 6
     third = await stage.open()
@@ -158,12 +158,12 @@ async def test_a_seek_makes_former_ids_stale_and_lasts(stage: Stage) -> None:
     log = await stage.open()
     await log.subscriptions.open(info)
     await fill(log, 5)
-    former = await pull(log, info)
-    await log.subscriptions.ack(info, ids(former))
+    previous = await pull(log, info)
+    await log.subscriptions.ack(info, ids(previous))
     await log.subscriptions.seek(info, 3)
     assert log.subscriptions.slowest_offset() == 3
-    assert await log.subscriptions.ack(info, ids(former)) == (0, ids(former))
-    assert log.subscriptions.nack(info, ids(former)) == ids(former)
+    assert await log.subscriptions.ack(info, ids(previous)) == (0, ids(previous))
+    assert log.subscriptions.nack(info, ids(previous)) == ids(previous)
     assert offsets(await pull(log, info, count=1)) == [3]
     assert await refused(log.subscriptions.seek(info, 6)) is ErrorCode.OFFSET_BEYOND_TAIL
     second = await stage.open()

@@ -129,12 +129,12 @@ def test_digest_type_is_kept() -> None:
 
 
 def test_a_ledger_whose_metadata_is_full_can_still_be_ended() -> None:
-    room = MAX_METADATA_BYTES - METADATA_RESERVE_BYTES
-    room -= len(encode_metadata(replace(ledger(), properties={"p": ""})))
-    metadata = replace(ledger(), properties={"p": "x" * room})
+    capacity = MAX_METADATA_BYTES - METADATA_RESERVE_BYTES
+    capacity -= len(encode_metadata(replace(ledger(), properties={"p": ""})))
+    metadata = replace(ledger(), properties={"p": "x" * capacity})
     encode_metadata(metadata)
     with pytest.raises(FencelogError) as caught:
-        encode_metadata(replace(ledger(), properties={"p": "x" * (room + 1)}))
+        encode_metadata(replace(ledger(), properties={"p": "x" * (capacity + 1)}))
     assert caught.value.code is ErrorCode.BAD_REQUEST
     encode_metadata(metadata.closed(last_entry_id=1 << 62, length=1 << 62))
     recovered = metadata.in_recovery()

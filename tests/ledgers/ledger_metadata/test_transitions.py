@@ -1,4 +1,4 @@
-"""What each party may make of metadata, whatever it finds there."""
+"""The changes that each party may make to metadata in any state."""
 
 from __future__ import annotations
 

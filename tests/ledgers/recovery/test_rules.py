@@ -1,4 +1,4 @@
-"""What a recoverer concludes from answers: the figures of seed 000, coverage, the start."""
+"""The conclusions of a recoverer from answers: the figures of seed 000, coverage, the start."""
 
 from __future__ import annotations
 

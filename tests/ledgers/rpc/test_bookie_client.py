@@ -300,7 +300,7 @@ async def test_an_add_is_for_one_incarnation(server: ScriptedServer) -> None:
         )
     assert len(server.frames) == 1
     server.incarnation = "2"
-    server.writers[-1].transport.abort()  # the former process is gone, and its connection with it
+    server.writers[-1].transport.abort()  # the previous process is gone, and its connection with it
     error = await add_to(client, "1")
     while error is not None and error.code is not ErrorCode.WRONG_INCARNATION:
         error = await add_to(client, "1")  # what was sent before the loss was seen is unknown

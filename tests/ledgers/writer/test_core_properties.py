@@ -102,7 +102,7 @@ class Story:
         self.take(self.core.reply(run, send.member, send.bookie_id, error))
 
     def end_change(self) -> None:
-        """Some failed members are replaced, by anybody else, former members too; or none is."""
+        """Some failed members are replaced, by anybody else, previous members too; or none is."""
         change, self.change = self.change, None
         assert change is not None
         members = list(self.core.ensemble)

@@ -1,4 +1,4 @@
-"""How writers end: closing twice, beside a failure or a change, and after somebody's delete."""
+"""The end of writers: closing twice, beside a failure or a change, and after somebody's delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where runs end: at their limits, and never before one entry is in."""
+"""The ends of runs: at their limits, and never before one entry is in."""
 
 from __future__ import annotations
 

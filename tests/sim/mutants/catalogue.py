@@ -37,7 +37,7 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     *mutants_storage.MUTANTS,
     *mutants_reader.MUTANTS,
 )
-"""Of the protocol and the bookies; histories of ledgers have to see them."""
+"""Mutants of the protocol and the bookies, which histories of ledgers have to detect."""
 
 TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
@@ -54,7 +54,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
 )
-"""Of the brokers; histories of topics have to see them."""
+"""Mutants of the brokers, which histories of topics have to detect."""
 
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
 
@@ -64,5 +64,5 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_cursors.REWOUND,
     *mutants_broker_admin.LATE_LISTS,
 )
-"""What histories would come to once in thousands: a test of the part has to see it
+"""Mutants that one history in thousands would meet: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

@@ -1,5 +1,5 @@
-"""Who else looks whether a rule is broken, besides the histories of the simulator; and which rules
-are held by one layer alone.
+"""The other layers that check whether a rule is broken, besides the histories of the simulator; and
+which rules are held by one layer alone.
 
 A layer judges mutants: its own, or those of the simulator that it can see. To add one, give
 ``LAYERS`` a name and a function that yields a ``Verdict`` for each mutant it has tried.
@@ -20,12 +20,13 @@ SIMULATOR = "simulator"
 
 WALK_S = 30.0
 SEARCHED_STATES = 30_000
-"""What small worlds may take for each mutant; `make explore ARGS=--mutants` gives them more."""
+"""The states that small worlds may take for each mutant; `make explore ARGS=--mutants` allows
+more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of a layer on a mutant."""
+    """The verdict of a layer on a mutant."""
 
     layer: str
     mutant: str
@@ -121,4 +122,4 @@ LAYERS: dict[str, Layer] = {
     "crash images": crash_images,
     "unit tests": unit_tests,
 }
-"""By name; the simulator itself is not among them."""
+"""Layers by name; the simulator itself is not among them."""

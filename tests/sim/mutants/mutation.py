@@ -29,7 +29,8 @@ class MutationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """In ``function`` of ``module`` the text ``old``, found exactly once in it, becomes ``new``.
+    """An edit: in ``function`` of ``module`` the text ``old``, found exactly once in it, becomes
+    ``new``.
 
     ``function`` is a qualified name without ``<locals>``: ``write_set``, ``Journal.append``,
     ``Fences.fence.report``. The text is that of the file: indentation and line ends count.

@@ -14,10 +14,10 @@ SEEDS = 8
 """Half of all are caught by so many; the others would take the time of hundreds."""
 
 SECONDS = 60.0
-"""Of CPU time for each, a hundred times what it takes."""
+"""The limit of CPU time for each mutant, a hundred times what it takes."""
 
 QUICK = 40
-"""At least so many have to be caught by so few seeds."""
+"""The seeds within which most mutants have to be caught."""
 
 
 @pytest.mark.timeout(1800)

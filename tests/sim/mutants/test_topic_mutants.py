@@ -13,7 +13,7 @@ from tests.sim.outcome import Result
 from tests.sim.run_mutants import KNOWN_SEEDS, Row, examine
 
 SECONDS = 60.0
-"""Of CPU time for each, a hundred times what it takes."""
+"""The limit of CPU time for each mutant, a hundred times what it takes."""
 
 MISSED = 0.25
 """A change of the code may give every seed another history, and the mutants other seeds: so many of

@@ -17,13 +17,14 @@ _NOT_LOOKED_UP = Edit(
     "            await self._ledgers.get(ledger_id)\n",
     '            raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, "not looked up")\n',
 )
-"""What a listing lacks is removed without another look: the second guard of each rule about
+"""The removal, without another look, of what a listing lacks: the second guard of each rule about
 listings."""
 
 _NEVER_GIVEN = Edit(
     "fencelog.bookie.gc.core", "choose_ledgers", "if ledger_id <= last_given_id", "if True"
 )
-"""So does a ledger whose id the metadata has not given: the guard against an older backup."""
+"""The removal of a ledger whose id the metadata has not assigned: the guard against an older
+backup."""
 
 MUTANTS = (
     Mutant(

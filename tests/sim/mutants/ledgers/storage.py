@@ -93,8 +93,8 @@ FILES_THAT_GO = (
             Edit(
                 FLUSH,
                 "Flusher._carry_out",
-                "        await self._room.wait()\n",
-                "        if not self._room.is_set():\n"
+                "        await self._space.wait()\n",
+                "        if not self._space.is_set():\n"
                 "            self._cache.release()\n"
                 "            self._begun = None\n"
                 "            return\n",

@@ -166,7 +166,7 @@ ENSEMBLE_CHANGES = (
     Mutant(
         "fragment-at-lac",
         "PROTOCOL.md rule 2",
-        "A new fragment begins at LAC, with an entry whose copies lie in the former one.",
+        "A new fragment begins at LAC, with an entry whose copies lie in the previous one.",
         (Edit(CORE, "WriterCore._change", "self.lac + 1)", "max(self.lac, 0))"),),
     ),
 )

@@ -40,7 +40,7 @@ COMPACTED = (
     Mutant(
         "view-without-the-former",
         "SEMANTICS.md, the compacted view",
-        "A new view holds what is new, and of the former one what has no key.",
+        "A new view holds what is new, and of the previous one what has no key.",
         (
             Edit(
                 COMPACTION_CORE,
@@ -53,7 +53,7 @@ COMPACTED = (
     Mutant(
         "view-with-old-and-new",
         "SEMANTICS.md, the compacted view",
-        "What the former view holds of a key stays beside the newer message.",
+        "What the previous view holds of a key stays beside the newer message.",
         (
             Edit(
                 COMPACTION_CORE,

@@ -172,7 +172,7 @@ ROLLING = (
     Mutant(
         "second-roll-early",
         "SEMANTICS.md, list of ledgers 3; I2b",
-        "The next roll begins before the former ledger is closed and marked sealed.",
+        "The next roll begins before the previous ledger is closed and marked sealed.",
         (
             Edit(
                 RUNNER,

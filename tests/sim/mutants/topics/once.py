@@ -15,7 +15,7 @@ MUTANTS = (
         (
             Edit(
                 ONCE,
-                "former_partitions",
+                "previous_partitions",
                 "    return list(found)\n",
                 "    return []\n",
             ),

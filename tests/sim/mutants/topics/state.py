@@ -73,7 +73,7 @@ PRODUCERS = (
     Mutant(
         "former-epoch-accepted",
         "SEMANTICS.md, exactly once",
-        "A producer's former epoch may go on beside the new one.",
+        "A producer's previous epoch may go on beside the new one.",
         (
             Edit(
                 TABLE,
@@ -177,7 +177,7 @@ STATE_LOGS = (
     Mutant(
         "state-ledger-deleted-early",
         "ARCHITECTURE.md, state log; I4",
-        "The former state ledger is deleted before the new one is in its place.",
+        "The previous state ledger is deleted before the new one is in its place.",
         (
             Edit(
                 STATE_LOG,
