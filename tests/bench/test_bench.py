@@ -60,7 +60,7 @@ SMALL = {
     "bookie": ["--journal-mib", "8", "--entries", "20000"],
     "fanin": ["--topics", "2,30", "--connections", "4"],
 }
-"""What makes a bench short besides its seconds."""
+"""The options, besides the seconds, that make a bench short."""
 
 
 @pytest.mark.processes

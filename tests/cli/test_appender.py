@@ -17,7 +17,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import FramedBatch, encode_values, open_batch
 
 WRITTEN, REFUSED, LOST, LOST_BUT_WRITTEN, LOST_AND_TAKEN_OVER, WRITTEN_AND_TAKEN_OVER = range(6)
-"""What the service does with an append; the last four give no answer."""
+"""The ways in which the service treats an append; the last four give no answer."""
 
 
 @dataclass

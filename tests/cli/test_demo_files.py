@@ -1,4 +1,4 @@
-"""Which files the demo takes, and its comparison."""
+"""The files that the demo takes, and its comparison."""
 
 from __future__ import annotations
 

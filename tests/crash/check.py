@@ -30,7 +30,7 @@ T = TypeVar("T")
 _MANY = 4096
 _ALL_BYTES = 1 << 22
 FRESH_LEDGERS = (70, 71)
-"""Of the second life; nobody knew them before."""
+"""The ledgers that are new in the second life."""
 
 
 class Broken(Exception):
@@ -91,7 +91,8 @@ async def _open(
 
 
 def _check_incarnation(client: Client, knowledge: Knowledge, served: str | None) -> None:
-    """Only a bookie that may forget takes a new one; and who forgot, has to."""
+    """Check that only a bookie that may have lost data takes a new incarnation, and that it
+    must."""
     if served is None:
         return
     if knowledge.is_synced and (client.forgot or client.bookie.incarnation != served):
@@ -112,7 +113,7 @@ async def _look(bookie: Bookie, knowledge: Knowledge, note: Note) -> None:
 
 
 class _Look:
-    """At one ledger."""
+    """The check of one ledger."""
 
     def __init__(self, bookie: Bookie, ledger_id: int, known: Ledger) -> None:
         self._bookie = bookie
@@ -125,7 +126,7 @@ class _Look:
         """What was found to have been done to it, of what may have been done."""
 
     async def take(self) -> None:
-        """Raises Broken."""
+        """Check the answers. Raises Broken."""
         known = self._known
         self._told = told = await _answer(self._bookie.read_lac(self._id))
         must = known.required | known.answered

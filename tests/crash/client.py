@@ -32,7 +32,7 @@ Note = Callable[[Mark], object]
 DATA = Path("/data")
 
 COMPACTED_BYTES = 2500
-"""Of an entry log that compaction writes."""
+"""The size of an entry log that compaction writes."""
 
 
 def small_config(**settings: Any) -> BookieConfig:
@@ -47,7 +47,7 @@ def small_config(**settings: Any) -> BookieConfig:
 
 
 class Client:
-    """Of an open bookie."""
+    """The client of an open bookie."""
 
     def __init__(self, bookie: Bookie, note: Note) -> None:
         self.bookie = bookie
@@ -124,7 +124,7 @@ class Client:
         self._note(Mark(act, True))
 
     async def read_lac(self, ledger_id: int) -> None:
-        """What is told is promised."""
+        """Read a LAC; an answer is a promise, too."""
         lac = await self.bookie.read_lac(ledger_id)
         self._note(Mark(Lac(ledger_id, lac), True))
 
@@ -150,7 +150,7 @@ class Client:
         )
 
     async def flush(self) -> None:
-        """Everything so far into entry logs and index, and the checkpoint behind it."""
+        """Write everything so far to entry logs and index, and move the checkpoint behind it."""
         await self.idle()
         flush = Flush()
         self._note(Mark(flush, False))

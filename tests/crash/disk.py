@@ -146,10 +146,10 @@ class CrashFile:
         self._disk.effect(Reserve(self.number, size))
 
     def drop_cache(self, offset: int, size: int) -> None:
-        """There is none."""
+        """Do nothing: there is no cache."""
 
     def close(self) -> None:
-        """Nothing depends on it."""
+        """Do nothing: no effect depends on it."""
 
     @property
     def _content(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a program does to its disks, effect by effect, and what of it a crash may leave.
+"""The effects of a program on its disks, and the parts of them that a crash may leave.
 
 A disk is an ``Image``: names, bytes, stores. ``Progress`` follows a sequence of effects and knows
 at each point what is durable (STORAGE.md, "Assumptions about the disk") and what is pending:
@@ -91,7 +91,7 @@ Effect = Pending | Sync | SyncDirectory | MakeDirectory | StoreWrite
 
 @dataclass(slots=True)
 class Image:
-    """What is on the disks. Files are known by number: a name may go and come back."""
+    """The contents of the disks. Files are known by number: a name may go and come back."""
 
     directories: dict[Path, dict[str, int]] = field(default_factory=dict)
     files: dict[int, bytes] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Image:
         return Image(directories, dict(self.files), dict(self.stores), self.next_file)
 
     def take(self, effect: Effect) -> None:
-        """It happens here."""
+        """Apply an effect."""
         match effect:
             case Write(file, offset, data):
                 old = self.files.get(file, b"").ljust(offset, b"\0")
@@ -157,7 +157,7 @@ _CHOICE = re.compile(r"([01]*)(?:t(\d+)-(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which pending effects are kept, in their order; what is not named is lost. With ``torn`` the
+    """The pending effects that are kept, in their order; all others are lost. With ``torn`` the
     one behind ``kept`` is a write of which only these bytes are kept."""
 
     kept: tuple[bool, ...]

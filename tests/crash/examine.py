@@ -34,7 +34,8 @@ class Failure:
 
 @dataclass(slots=True)
 class Findings:
-    """Of some images: how many of each kind, and those on which a promise was broken."""
+    """The result for some images: the number of each kind, and those on which a promise was
+    broken."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
@@ -62,7 +63,8 @@ class Story:
 
 
 def story_of(name: str) -> Story:
-    """Of a workload, or of the life behind a crash of one (``append/37/101``, ``append/37/kill``).
+    """Return the story of a workload, or of the life after a crash of one (``append/37/101``,
+    ``append/37/kill``).
 
     Raises KeyError and ValueError for what is no such name, Broken if that life does not go well.
     """

@@ -111,7 +111,7 @@ def crashes(base: Image, effects: Sequence[Effect], *, first: int = 0) -> list[C
 
 
 def progress_to(base: Image, effects: Sequence[Effect], boundary: int) -> Progress:
-    """As of the first ``boundary`` effects."""
+    """Return the progress of the first ``boundary`` effects."""
     progress = Progress(base)
     for effect in effects[:boundary]:
         progress.take(effect)

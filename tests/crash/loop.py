@@ -21,7 +21,7 @@ _NEVER_S = 1e7
 
 
 class Stuck(Exception):
-    """Nothing is left that could go on, or it goes on for ever."""
+    """The error of a loop that has nothing left to run, or runs for ever."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -43,7 +43,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return ()
 
     def _process_events(self, events: object) -> None:
-        """There are none."""
+        """Do nothing: there are no events."""
 
     def _write_to_self(self) -> NoReturn:
         raise RuntimeError("there are no threads here")

@@ -191,7 +191,7 @@ MUTANTS = {
         ),
     ),
 }
-"""By the name of the workload."""
+"""Mutants by the name of the workload."""
 
 
 def first_failure(workload: str, mutant: Mutant) -> Failure | None:

@@ -1,4 +1,4 @@
-"""What was sent to a bookie and what it promised, in the order of both.
+"""The requests to a bookie and its promises, in the order of both.
 
 Marks stand between the effects on the disk. Those before a crash say what the next life of the
 bookie has to keep: what was answered holds; what was only sent may have taken effect, or not.
@@ -91,7 +91,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Everything so far is in entry logs and index."""
+    """A flush: everything so far is in entry logs and index."""
 
 
 Act = Add | Fence | Lac | Limbo | Removal | Ready | Flush
@@ -107,7 +107,8 @@ class Mark:
 
 @dataclass(slots=True)
 class Ledger:
-    """What is known of one. A set of possible values has one element when it is certain."""
+    """The knowledge about one ledger. A set of possible values has one element when it is
+    certain."""
 
     sent: set[int] = field(default_factory=set)
     required: set[int] = field(default_factory=set)
@@ -128,7 +129,7 @@ class Ledger:
 
 
 class Knowledge:
-    """Everything about a bookie as of some point. ``is_synced``: its journal is, so it forgets
+    """The state of a bookie's promises at some point. ``is_synced``: its journal is, so it forgets
     nothing; ``has_journal``: adds are in it at all."""
 
     def __init__(self, *, is_synced: bool = True, has_journal: bool = True) -> None:
@@ -197,7 +198,7 @@ class Knowledge:
             ledger.lac = ledger.answered_lac = -1
 
     def _cover(self, act: Fence | Lac | Limbo | Removal | Flush, *, is_answer: bool) -> None:
-        """Without syncs of its own an add is as durable as the next thing that is."""
+        """Make the adds before an act as durable as the act, if adds are not synced themselves."""
         if not self._has_journal and not isinstance(act, Flush):
             return
         if not is_answer:
@@ -214,7 +215,7 @@ class Knowledge:
 
 
 def _become(possible: set[T], value: T, *, is_answer: bool) -> None:
-    """It may be so, or with the answer it is."""
+    """Record a value that is possible, or certain once it was answered."""
     if is_answer:
         possible.clear()
     possible.add(value)

@@ -51,8 +51,8 @@ def work(job: Job) -> tuple[str, Findings]:
 
 
 def jobs(names: Sequence[str], *, stride: int, depth: int) -> Iterator[Job]:
-    """Everything about the workloads: of the images each ``stride``-th; ``depth`` lives after power
-    losses, and as many after kills, are crashed as well, ``stride`` times as thinly."""
+    """Yield the jobs of the workloads: of the images each ``stride``-th; ``depth`` lives after
+    power losses, and as many after kills, are crashed as well, ``stride`` times as thinly."""
     for name in names:
         for part in range(_PARTS):
             yield name, part * stride, _PARTS * stride
@@ -62,7 +62,7 @@ def jobs(names: Sequence[str], *, stride: int, depth: int) -> Iterator[Job]:
 
 
 def examine_all(found: Sequence[Job], processes: int) -> Iterator[tuple[str, Findings]]:
-    """Not in their order."""
+    """Yield the findings of the jobs, in any order."""
     if processes == 1:
         yield from map(work, found)
         return
@@ -87,7 +87,7 @@ def _row(name: str, kinds: Counter[str]) -> str:
 
 
 def describe(failures: Iterable[Failure]) -> Iterator[str]:
-    """Of each workload the simplest: few crashes, early ones."""
+    """Yield a line for the simplest failures of each workload: few crashes, early ones."""
     by_workload = sorted(failures, key=lambda failure: failure.name.split("/", 1)[0])
     for name, group in groupby(by_workload, key=lambda failure: failure.name.split("/", 1)[0]):
         found = sorted(group, key=_simplicity)

@@ -1,4 +1,4 @@
-"""What bookies do while they crash: a short script each, with files so small that they roll.
+"""The workloads of bookies that crash: a short script each, with files so small that they roll.
 
 A script gets a stage with an open bookie. All that it does is recorded, from the first effect of
 the opening to the last one of the clean close behind it.
@@ -28,7 +28,7 @@ class Workload:
     play: Callable[[Client], Awaitable[None]]
     settings: dict[str, Any] = field(default_factory=dict)
     is_first_start: bool = False
-    """It begins without a data directory, not with an empty bookie."""
+    """True if it begins without a data directory, false if with an empty bookie."""
     listed: tuple[int, ...] = ()
     """Ledgers that name the bookie, says the metadata, before it has met them."""
 

@@ -1,5 +1,5 @@
-"""What a bookie makes of a request: the model bookie of the stories, which is held against the real
-one (``tests/scripts/test_playground_bookie.py``)."""
+"""The answers of a bookie: the model of the stories, which is held against the real one
+(``tests/scripts/test_playground_bookie.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.explore.metadata import drive
 from tests.scripts.playground_bookie import ModelBookie
 
 NAME = "bookie"
-"""Of all: what tells bookies apart is who knows them by which name, and not a part of them."""
+"""The name of all bookies: they are told apart by those that know them, not by their parts."""
 
 
 def new_bookie() -> ModelBookie:

@@ -1,4 +1,4 @@
-"""What has to hold in every state of a small world, in every step, and at its ends."""
+"""The invariants of every state of a small world, in every step, and at its ends."""
 
 from __future__ import annotations
 
@@ -180,26 +180,26 @@ class Judge:
     # -- one step --------------------------------------------------------------------------------
 
     def _change(self, before: State, after: State) -> str:
-        former, present = self._value[before[0]].metadata, self._value[after[0]].metadata
+        previous, present = self._value[before[0]].metadata, self._value[after[0]].metadata
         old, new = self._value[before[1]].core, self._value[after[1]].core
         if new.lac < old.lac:
             return f"the writer's LAC goes back, from {old.lac} to {new.lac}"
-        if former is None or present is None:
+        if previous is None or present is None:
             return "a deleted ledger is there again" if present is not None else ""
-        if present == former:
+        if present == previous:
             return ""
-        if former.is_closed:
-            return f"the ledger was closed at {former.last_entry_id}, and is changed"
-        if _ORDER.index(present.state) < _ORDER.index(former.state):
-            return f"the ledger goes from {former.state.value} back to {present.state.value}"
-        if present.fragments == former.fragments or present.is_closed:
-            return self._kept(former, present)
-        if former.state is not LedgerState.OPEN:
+        if previous.is_closed:
+            return f"the ledger was closed at {previous.last_entry_id}, and is changed"
+        if _ORDER.index(present.state) < _ORDER.index(previous.state):
+            return f"the ledger goes from {previous.state.value} back to {present.state.value}"
+        if present.fragments == previous.fragments or present.is_closed:
+            return self._kept(previous, present)
+        if previous.state is not LedgerState.OPEN:
             return "a fragment is begun in a ledger that is being recovered"
         first = present.last_fragment.first_entry_id
         if first != old.lac + 1:
             return f"a fragment is begun at entry {first}, entry {old.lac} is acknowledged"
-        return self._kept(former, present)
+        return self._kept(previous, present)
 
     def _deleted(self, node: int, numbers: tuple[int, ...]) -> str:
         """Its writer can get nothing acknowledged any more: no Qa bookies of a write set are left
@@ -221,9 +221,9 @@ class Judge:
                 return f"the ledger is deleted, and bookies at {sorted(taking)} would take an add"
         return ""
 
-    def _kept(self, former: LedgerMetadata, present: LedgerMetadata) -> str:
+    def _kept(self, previous: LedgerMetadata, present: LedgerMetadata) -> str:
         """Fragments before the last one stay what they were."""
-        kept = former.fragments[:-1]
+        kept = previous.fragments[:-1]
         return "" if present.fragments[: len(kept)] == kept else "an old fragment was changed"
 
 

@@ -73,9 +73,9 @@ class LocalSteps:
         """A party gets an answer; and what is left of the link."""
         key = ("answer", party, bookie, link, n)
         if key not in self._memo:
-            former: Link = self._value[link]
-            answer = former.answers[n]
-            rest = replace(former, answers=former.answers[:n] + former.answers[n + 1 :])
+            previous: Link = self._value[link]
+            answer = previous.answers[n]
+            rest = replace(previous, answers=previous.answers[:n] + previous.answers[n + 1 :])
             ends = self._hear(party, bookie, [(answer.request, answer.outcome)])
             self._memo[key] = ends, self._table.number(rest)
         found: tuple[Ends, int] = self._memo[key]
@@ -134,8 +134,8 @@ class LocalSteps:
     def sent(self, link: int, request: Request) -> int:
         key = ("sent", link, request)
         if key not in self._memo:
-            former: Link = self._value[link]
-            after = replace(former, requests=(*former.requests, request))
+            previous: Link = self._value[link]
+            after = replace(previous, requests=(*previous.requests, request))
             self._memo[key] = self._table.number(after)
         number: int = self._memo[key]
         return number

@@ -1,4 +1,4 @@
-"""What travels between a client and a bookie, and what waits to travel."""
+"""Messages between a client and a bookie, in flight or waiting to be sent."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FIRST = Version(1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What stands in the store; ``metadata`` None: the ledger was deleted."""
+    """The node in the store; ``metadata`` None: the ledger was deleted."""
 
     metadata: LedgerMetadata | None
     version: Version = FIRST
@@ -97,8 +97,8 @@ class NodeStore:
         is_named = isinstance(version, Version)  # a wrong core may name none
         if is_named and version != self.node.version:
             return ErrorCode.METADATA_CONFLICT
-        former = self.node.version
-        later = Version(former.incarnation, former.number + 1)
+        previous = self.node.version
+        later = Version(previous.incarnation, previous.number + 1)
         self.node = Node(decode_metadata(value), later)
         if self.goes_wrong == "lost reply":
             self.was_lost = True

@@ -31,7 +31,7 @@ from tests.scripts.playground_bookie import ModelBookie
 
 State = tuple[int, ...]
 Step = tuple[Any, ...]
-"""What happens, whom it befalls, and which of several."""
+"""An event, the party that it concerns, and the choice among several."""
 
 Pick = Callable[[State], tuple[int, ...]]
 Look = Callable[[int], int]
@@ -269,8 +269,8 @@ class Model:
     # -- symmetry --------------------------------------------------------------------------------
 
     def _orders_of_renamings(self) -> list[tuple[Pick, Pick, Look]]:
-        """For each renaming: the bookies in their new order; all the rest of a state in its new
-        order, the budget left out; and what its values look like."""
+        """Return, for each renaming: the bookies in their new order; all the rest of a state in its
+        new order, the budget left out; and what its values look like."""
         orders, size = list[tuple[Pick, Pick, Look]](), len(self.names)
         heads = range(self.bookies.start)
         starts = range(self.links.start, self.strays.stop, size)

@@ -1,4 +1,4 @@
-"""Which wrong writers, recoveries and readers small worlds have to show, and which they cannot."""
+"""The wrong writers, recoveries and readers that small worlds have to show, or cannot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BEYOND = {
     "unknown-ledger-not-fenced": BOOKIES,
     "writer-closes-over-closed": "a half of it is in a shell: here a fenced writer does not close",
 }
-"""Why each of the others cannot show here. The simulator sees them."""
+"""The reason why each of the others cannot show here. The simulator shows them."""
 
 CANDIDATES = (*mutants_writer.MUTANTS, *mutants_recovery.MUTANTS, *mutants_reader.READERS)
 """All wrong writers, recoveries and readers."""
@@ -40,7 +40,7 @@ JUDGED = tuple(mutant for mutant in CANDIDATES if mutant.name not in BEYOND)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one mutant. ``how`` is empty if nothing showed it."""
+    """The verdict on one mutant. ``how`` is empty if nothing showed it."""
 
     mutant: Mutant
     how: str

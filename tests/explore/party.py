@@ -1,4 +1,4 @@
-"""What a party of a small world sees and does in one step."""
+"""One step of a party of a small world: its input and its effects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Scene:
         write_quorum: int,
         exclude: Collection[str] = (),
     ) -> tuple[str, ...]:
-        """As ``Placement.replace``, without its likes: any bookie may be taken."""
+        """Replace members as ``Placement.replace``, without its preferences: any bookie may be
+        taken."""
         free = [b for b in self.bookies if b not in ensemble and b not in exclude]
         if not free:
             raise FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "no other bookie is there")
@@ -77,10 +78,11 @@ class Unresolved:
 
 
 Move = tuple[Any, ...]
-"""What a party does by itself: its name, and with what. Those of ``CHANGES`` touch metadata."""
+"""A step that a party takes by itself: its name and arguments. The steps of ``CHANGES`` touch
+metadata."""
 
 LOOK_AGAIN: Move = ("look again",)
-"""For a bookie that might have come; a writer never waits for that alone."""
+"""The wait for a bookie that may have registered; a writer never waits for that alone."""
 
 CHANGES = frozenset({"change", "close", "begin", "delete"})
 

@@ -150,7 +150,8 @@ class Recoverer(Fencer):
         self.phase, self.end = "done", metadata
 
     def _give_up(self, error: FencelogError) -> None:
-        """Who cannot finish may be too late: it looks once more, at another moment."""
+        """Read the metadata once more, later, since a recoverer that cannot finish may be too
+        late."""
         may_adopt = error.code is ErrorCode.RECOVERY_INCOMPLETE and self.close is None
         self.phase = "incomplete" if may_adopt else "aborted"
 
@@ -186,7 +187,7 @@ class Recoverer(Fencer):
         self._carry_out(self.core.ensemble_chosen(change, chosen), scene)
 
     def _copy(self, bookie_id: str, ask: Read, outcome: Outcome) -> Copy | FencelogError:
-        """As ``_Recovery._read``."""
+        """Read as ``_Recovery._read``."""
         if not isinstance(outcome, ReadReply) or self.base is None:
             return error_of(outcome) or FencelogError(ErrorCode.INTERNAL, "no answer to a read")
         try:
@@ -213,7 +214,7 @@ class Recoverer(Fencer):
 
 @dataclass
 class Deleter(Fencer):
-    """As ``LedgerClient.delete``."""
+    """The deletion of a ledger as in ``LedgerClient.delete``."""
 
     def moves(self) -> list[Move]:
         return [("delete",)] if self.phase == "deleting" else super().moves()

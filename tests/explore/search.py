@@ -18,7 +18,7 @@ _LATE_STATES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to. ``is_complete``: there are no more states."""
+    """The result of a search. ``is_complete``: there are no more states."""
 
     world: World
     states: int
@@ -52,7 +52,7 @@ class Search:
         self.steps = self.ends = self.depth = 0
 
     def run(self, *, max_states: int = 1 << 62, cpu_s: float = float("inf")) -> Found:
-        """Until all is known, something is wrong, or enough was seen."""
+        """Search until all states are known, a violation is found, or the limit is reached."""
         began, model = time.process_time(), self.model
         self._note(model.key(model.initial), 0, 0)
         queue: deque[tuple[int, State]] = deque([(0, model.initial)])

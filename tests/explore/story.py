@@ -84,8 +84,8 @@ def _changes(model: Model, before: State, after: State) -> Iterator[str]:
         yield f"metadata: {shown(model.value(after, 0).metadata)}"
     for client, at in enumerate(model.parties):
         old, new = model.value(before, at), model.value(after, at)
-        for what, former, present in zip(*_facts(old, new), strict=True):
-            if former != present:
+        for what, previous, present in zip(*_facts(old, new), strict=True):
+            if previous != present:
                 yield f"{name_of(model, client)}: {what} {present}"
 
 
@@ -104,8 +104,8 @@ def _facts(old: Any, new: Any) -> tuple[list[str], list[Any], list[Any]]:
             ]
         case _:
             facts = [("", old.phase, new.phase)]
-    what, former, present = zip(*facts, strict=True)
-    return list(what), list(former), list(present)
+    what, previous, present = zip(*facts, strict=True)
+    return list(what), list(previous), list(present)
 
 
 def _code(error: Any) -> str:

@@ -41,7 +41,7 @@ IMMUTABLE = (
 )
 
 SHARED: set[type] = set()
-"""Those of them, and of what is derived from them, that were met."""
+"""The types that were met, and those derived from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _table(value: Mapping[Any, Any], renaming: Renaming) -> Hashable:
 
 
 def _in_order(parts: list[Any]) -> list[Any]:
-    """In an order that does not depend on the one in which they came."""
+    """Sort values, in an order that does not depend on the one in which they came."""
     return parts if len(parts) < 2 else sorted(parts, key=repr)
 
 
@@ -146,7 +146,7 @@ _HOW: dict[type, How] = {
 
 
 def _how(value: Any) -> How:
-    """For a type that is met for the first time."""
+    """Make the function for a type that is met for the first time."""
     if isinstance(value, Enum):
         return lambda one, renaming: one.name
     if isinstance(value, FencelogError):

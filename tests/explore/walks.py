@@ -24,7 +24,7 @@ _MOST_VALUES = 60_000
 
 _SPEEDS = (1.0, 1.0, 1.0, 0.2, 0.02)
 _BEGINNINGS = (0.3, 0.03, 0.003)
-"""Of recoveries: what is interesting before them has to have time to happen."""
+"""The rates at which recoveries begin: interesting events need time to happen before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Walker:
 
 
 def kind_of(step: Step) -> str:
-    """Of a fault."""
+    """Return the kind of a step; that of a fault, if it is one."""
     return str(step[3] if step[0] == "move" else step[0])
 
 
@@ -107,7 +107,7 @@ def _drawn(steps: list[Step], speeds: dict[tuple[object, ...], float], chance: R
 
 @dataclass(slots=True)
 class Played:
-    """What walks came to."""
+    """The result of walks."""
 
     walks: int = 0
     steps: int = 0

@@ -21,7 +21,7 @@ NO_CHANGE = (
     ErrorCode.METADATA_UNAVAILABLE,
     ErrorCode.BAD_REQUEST,
 )
-"""As in ``ledgers/writer/writer.py``: why an ensemble stays as it is."""
+"""The errors after which an ensemble stays as it is, as in ``ledgers/writer/writer.py``."""
 
 
 def payload(entry_id: int) -> bytes:
@@ -152,7 +152,7 @@ class Writer(Party):
         self.incarnations = own.incarnations
 
     def _change(self, scene: Scene) -> None:
-        """As ``LedgerWriter._change_ensemble``."""
+        """Change the ensemble as ``LedgerWriter._change_ensemble``."""
         if self.change is None:
             raise AssertionError("no change was asked for")
         own = self._own(scene)
@@ -172,7 +172,7 @@ class Writer(Party):
         self._carry_out(effects, scene)
 
     def _close(self, scene: Scene) -> None:
-        """As the end of ``LedgerWriter.close``."""
+        """End the close as ``LedgerWriter.close``."""
         if not self.is_closing:
             self.core.seal()
             self.is_closing = True

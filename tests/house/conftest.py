@@ -1,4 +1,4 @@
-"""What the tests of the house read: the project's own files, parsed once."""
+"""The input of the house tests: the project's own files, parsed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an editor sees: every module of the project is found in a fresh clone."""
+"""The view of an editor: every module of the project is found in a fresh clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which package may import which: the tables of ARCHITECTURE.md and of this module kept true."""
+"""The imports that each package may make: the tables of ARCHITECTURE.md and of this module kept
+true."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ OURS = {
     "api": {"ledgers", "bookie", "broker"},
     "spark_connector": {"ledgers"},
 }
-"""What each package may import of the others."""
+"""The packages that each package may import."""
 
 ALSO = {"spark_connector": {"fencelog.api.client"}}
 """Sub-packages beyond that."""
@@ -96,8 +97,8 @@ SHELLS = {
     "fencelog.api.streams",
     "fencelog.spark_connector",
 }
-"""What uses anyio for tasks, time-outs and cancellation, and nothing of asyncio beside it. The rest
-is hot path or played on the simulator's event loop, and uses asyncio alone."""
+"""The modules that use anyio for tasks, time-outs and cancellation, and nothing of asyncio for
+these. The rest is hot path or played on the simulator's event loop, and uses asyncio alone."""
 
 BRIDGES = {"fencelog.spark_connector.read_ahead"}
 """Modules of the shells that use asyncio: they hand items from a loop to a thread, one by one."""

@@ -1,4 +1,4 @@
-"""What is installed: every folder, at pinned versions, and nothing under a name of its own."""
+"""The installed package: every folder, at pinned versions, and nothing under a name of its own."""
 
 from __future__ import annotations
 

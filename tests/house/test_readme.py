@@ -20,7 +20,7 @@ from tests.support.house import ROOT
 pytestmark = pytest.mark.processes
 
 ADDRESS = "http://127.0.0.1:8080"
-"""Where the README's service listens; the one of the tests takes a free port."""
+"""The address of the README's service; the tests' service takes a free port."""
 
 
 @pytest_asyncio.fixture

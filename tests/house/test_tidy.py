@@ -12,10 +12,10 @@ from tests.support.house import Source
 
 MAX_MODULE_LINES = 300
 MAX_TEST_MODULE_LINES = 400
-"""Of code: comments, docstrings and blank lines do not count."""
+"""The limit of code lines: comments, docstrings and blank lines do not count."""
 
 MAX_FUNCTION_LINES = 60
-"""Of all lines: a function fits a screen."""
+"""The limit of all lines: a function fits a screen."""
 
 EXCEPTIONS = Path(__file__).with_name("tidy_exceptions.json")
 

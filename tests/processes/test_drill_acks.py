@@ -1,4 +1,4 @@
-"""What a drill of bookies makes of a bookie's own answers, and when its report is clean."""
+"""The accounting of bookie drills, and the conditions of a clean report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which drills run where, and what becomes of their outcomes."""
+"""The choice of drills, and the report of their outcomes."""
 
 from __future__ import annotations
 

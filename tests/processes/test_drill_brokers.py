@@ -29,7 +29,8 @@ pytestmark = [
 
 SESSION_MS = 2000
 GENEROUS_MS = 15_000
-"""For another broker to take over on a busy machine: what has to happen, not how fast."""
+"""The time for another broker to take over on a busy machine: the test is about what happens, not
+how fast."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,4 +1,4 @@
-"""What clients of a drill do with answers, refusals and silence."""
+"""The reactions of a drill's clients to answers, refusals and silence."""
 
 from __future__ import annotations
 

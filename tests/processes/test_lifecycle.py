@@ -1,4 +1,4 @@
-"""How services end: on a signal, with their parent, by their own failure."""
+"""The end of services: on a signal, with their parent, by their own failure."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class LogStory:
         return "\n".join([*commands, RULE, *(self.seen or [NOTHING])])
 
     def take(self, effects: list[Effect]) -> None:
-        """As the shells do."""
+        """Carry out effects as the shells do."""
         for effect in effects:
             text = in_words(effect, self.now_s)
             if text is not None:
@@ -133,16 +133,16 @@ class LogStory:
 
     @command("the log serves L{ledger:n}")
     def serve(self, ledger: str) -> list[Effect]:
-        """It is open by now."""
+        """Begin with a log that is open."""
         self._open([], is_terminated=False)
         self.core.restored()
         self.core.created(int(ledger), opened_at_s=0.0)
         return self.core.taken_over(tail_offset=0)
 
-    def _open(self, former: list[int], *, is_terminated: bool) -> list[Effect]:
+    def _open(self, previous: list[int], *, is_terminated: bool) -> list[Effect]:
         self.core = LogCore("the log", Policy(roll_entries=10))
         self.now_s, self.tail, self.is_idle, self.step = 0.0, 0, True, None
-        return self.core.open(former, is_terminated=is_terminated)
+        return self.core.open(previous, is_terminated=is_terminated)
 
     @command("terminate")
     def terminate(self) -> list[Effect]:

@@ -307,7 +307,7 @@ class Client:
         return f"deleted L{ledger_id}"
 
     async def die(self) -> None:
-        """Nothing of this process runs any more; what it sent is still under way."""
+        """End this process; what it sent is still in flight."""
         for task in self.tasks:
             task.cancel()
         if self.writer is not None:

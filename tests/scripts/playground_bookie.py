@@ -17,12 +17,13 @@ from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, sl
 from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
 
 PAYLOAD_OFFSET = 32 + 8 + 40 + 8
-"""In a run of one entry: after the run's header and index, the entry's header and digest."""
+"""The offset of the payload in a run of one entry: after the run's header and index, and the
+entry's header and digest."""
 
 
 @dataclass
 class StoredLedger:
-    """What a bookie holds of one ledger; ``entries`` are runs of one entry each."""
+    """The part of a bookie that holds one ledger; ``entries`` are runs of one entry each."""
 
     entries: dict[int, bytes] = field(default_factory=dict)
     lac: int = NO_LAC
@@ -84,7 +85,7 @@ class ModelBookie:
         return ledger.lac
 
     def forget(self, fence: Iterable[int], *, limbo: Iterable[int]) -> None:
-        """Everything is gone. A bookie that knows that fences all ledgers that name it, and puts
+        """Lose everything. A bookie that knows that fences all ledgers that name it, and puts
         those that are not closed into limbo, before it serves."""
         self.ledgers = {ledger_id: StoredLedger(fenced=True) for ledger_id in fence}
         for ledger_id in limbo:

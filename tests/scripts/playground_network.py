@@ -1,4 +1,4 @@
-"""Everything that is under way between clients, bookies and the metadata store.
+"""The messages in flight between clients, bookies and the metadata store.
 
 A message waits until the script delivers, loses or delays it; so does an answer whose request was
 only said to ``arrive``. On a route that *flows* nothing waits and nothing is told.
@@ -115,7 +115,7 @@ class ScriptNetwork:
         await self.loop.settle()
 
     async def give_up(self, message: Message) -> None:
-        """Whoever waits for the answer gets none in time. It may have taken effect."""
+        """Time a request out: its sender gets no answer. It may have taken effect."""
         store = STORE in message.route
         code = ErrorCode.REQUEST_TIMEOUT
         if store:

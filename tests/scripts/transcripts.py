@@ -187,13 +187,14 @@ class Story:
 
     @command("flow {routes}")
     async def flow(self, routes: str) -> None:
-        """From now on nothing waits there, and nothing is told of it."""
+        """Deliver at once on these routes from now on, without a line for it."""
         self.network.flowing.update(_routes(routes))
         self.network.held.difference_update(_routes(routes))
 
     @command("hold {routes}")
     async def hold(self, routes: str) -> None:
-        """From now on messages wait there (between clients and bookies they do from the start)."""
+        """Hold messages on these routes from now on (between clients and bookies they do from the
+        start)."""
         self.network.held.update(_routes(routes))
         self.network.flowing.difference_update(_routes(routes))
 
@@ -204,7 +205,7 @@ class Story:
 
     @command("deliver all {routes}")
     async def deliver_all(self, routes: str) -> None:
-        """What is under way on these routes, oldest first, until nothing is."""
+        """Deliver the messages in flight on these routes, oldest first, until none is left."""
         for message in self._under_way(routes):
             await self.network.deliver(message)
 
@@ -298,7 +299,7 @@ class Story:
 
     @command("judge L{ledger:n}")
     async def judge(self, ledger: str) -> None:
-        """What became of the acknowledged entries."""
+        """Print the fate of the acknowledged entries."""
         self.network.tell(self.playground.judgement(int(ledger)))
 
     def _under_way(self, routes: str) -> Iterator[Message]:

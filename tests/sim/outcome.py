@@ -1,4 +1,4 @@
-"""What came of a history, of whichever kind."""
+"""The outcome of a history, of either kind."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.sim.plan.plan import Fault
 
 @dataclass(slots=True)
 class Result:
-    """What came of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     violations: list[str]
     faults: tuple[Fault, ...]
-    """Those of the plan."""
+    """The faults of the plan."""
     fired: tuple[Fault, ...]
     counts: Counter[str] = field(default_factory=Counter)
     digest: str = ""
     virtual_s: float = 0.0
     cpu_s: float = 0.0
-    """What it cost to play; not the same each time."""
+    """The CPU time of the history, which differs from run to run."""
     trace: list[str] = field(default_factory=list)
 
 

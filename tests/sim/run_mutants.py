@@ -40,8 +40,8 @@ CLEAN_SEEDS = 5
 _SHOWN_CHARACTERS = 110
 
 _WALL_PER_CPU = 15
-"""How much longer a mutant may take on the clock than its limit of CPU time, for others may use the
-machine too. It ends those that wait for ever, which takes no CPU."""
+"""The factor by which a mutant may take longer on the clock than its limit of CPU time, since
+others use the machine too. It ends mutants that wait for ever, which takes no CPU."""
 
 
 class _Result(Protocol):
@@ -56,7 +56,7 @@ AS_IT_IS = Mutant("(none)", "all of them", "The code as it is.", ())
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one mutant."""
+    """The result of one mutant."""
 
     mutant: Mutant
     caught: bool
@@ -66,7 +66,7 @@ class Row:
     says: str
     """The first violation, or why there is none."""
     was_known: bool = False
-    """It was caught by the seed that was known to."""
+    """True if the known seed has caught it."""
 
     def __str__(self) -> str:
         caught = f"{self.seeds:5d}{' known' if self.was_known else '      '}"
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """From the process of a mutant: after each seed, and ``ended`` with the last."""
+    """A report from the process of a mutant: after each seed, and ``ended`` with the last."""
 
     seeds: int
     ended: bool = False
@@ -181,7 +181,7 @@ def _work(
     seconds: float,
     pipe: Connection,
 ) -> None:
-    """In the process of a mutant."""
+    """Run in the process of a mutant."""
     _limit_cpu(seconds)
     seed, violations = 0, list[str]()
     try:
@@ -267,7 +267,7 @@ def _simulated(options: argparse.Namespace) -> tuple[list[Row], int]:
 
 
 def known_seeds() -> dict[str, int]:
-    """By the mutant's name."""
+    """Return the known seeds by the mutant's name."""
     if not KNOWN_SEEDS.exists():
         return {}
     seeds: dict[str, int] = json.loads(KNOWN_SEEDS.read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ MAX_SHRUNK = 3
 
 @dataclass(slots=True)
 class RunStats:
-    """What a number of histories of one kind add up to."""
+    """The sum of a number of histories of one kind."""
 
     kind: Kind
     passed: int = 0
@@ -106,14 +106,14 @@ def play(kind: Kind, seeds: range, jobs: int) -> Iterator[Result]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many histories are played where the time that they take counts."""
+    """The number of histories that are played within a budget of time."""
 
     at_least: int
-    """So many, whatever they take: what is asked of these is the same on every machine."""
+    """The number of histories that are played in any case: the same on every machine."""
     cpu_s: float
-    """And more, until all have taken so much: a machine that is busy plays no fewer."""
+    """The CPU time until which more are played: a busy machine plays no fewer."""
     wall_s: float
-    """But none are begun after so long."""
+    """The time on the clock after which none is begun."""
 
 
 def play_within(kind: Kind, budget: Budget, jobs: int) -> Iterator[Result]:

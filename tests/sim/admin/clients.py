@@ -28,7 +28,7 @@ from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 KEYS = (None, b"one", b"two", b"three")
 TRIES = 12
 STALE = 0.3
-"""How often a writer goes by an older fencing token."""
+"""The share of appends for which a writer uses an older fencing token."""
 
 
 class AdminClients:

@@ -1,4 +1,4 @@
-"""What clients do within a broker's process in histories of administration, and what is noted of
+"""The work of clients within a broker's process in histories of administration, and the notes of
 it: of the incarnation that the instance which answered belongs to.
 """
 

@@ -1,5 +1,5 @@
 """The end of a history of administration: all is healed, so the topic is served, has what it was
-promised to have, and when everything was swept nothing is left of its former incarnations."""
+promised to have, and when everything was swept nothing is left of its previous incarnations."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class AdminEnding:
             await asyncio.sleep(STEP_S)
 
     async def _free(self, log: AdminLog) -> None:
-        """Whoever holds it is shut out, so that it may be appended to."""
+        """Shut the exclusive producer out, so that others may append."""
         if len(log.access.token.changes) > 1:
             await self._until(partial(self._edge.fence, log.partition, None))
         if len(log.access.holder.changes) > 1:

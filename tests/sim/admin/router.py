@@ -20,11 +20,11 @@ from tests.sim.topics.clients import RETRY_PAUSE_S
 TRIES = 8
 FINDS = 4
 AGAIN = 0.5
-"""How often an earlier message is sent instead of a new one."""
+"""The share of sends that repeat an earlier message."""
 
 
 class NotFound(Exception):
-    """The owner of a former partition did not tell."""
+    """The owner of a previous partition did not tell."""
 
 
 class Router:

@@ -1,7 +1,7 @@
 """The course of a history of administration, and its invariants beside ``topics/runner.py``.
 
 24 an incarnation of the topic keeps its id, its partitions and what was confirmed of its settings;
-   nothing of a former one comes back or is left; what has ended stays so; the compacted view
+   nothing of a previous one comes back or is left; what has ended stays so; the compacted view
    equals the naive one                                    oracle/incarnations.py, admin/edge.py
 26 an append under an idempotency key that finds its partition is in one partition only, however
    often the topic grows                                   oracle/incarnations.py, admin/edge.py
@@ -48,7 +48,7 @@ SHORT_INTERVALS: Limits = (
     (compaction_scheduler, "COMPACTION_LOOK_MS", 100),
     (compaction, "COMPACTION_RETRY_MS", 200),
 )
-"""What a broker does now and then, it does within the seconds of a history."""
+"""The intervals of a broker's periodic work, shortened to fit a history of seconds."""
 
 
 class AdminPlay:

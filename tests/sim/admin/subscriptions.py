@@ -30,7 +30,7 @@ CONFIG = SubscriptionConfig(type="shared", lease_ms=400)
 
 
 class Groups:
-    """What clients ask of subscriptions, each within a broker's process."""
+    """The requests of clients to subscriptions, each within a broker's process."""
 
     def __init__(self, edge: Edge, brokers: Mapping[str, BrokerMachine]) -> None:
         self._edge = edge

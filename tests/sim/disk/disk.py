@@ -56,13 +56,13 @@ class SimDisk:
     # -- the machine's side --------------------------------------------------------------------
 
     def attach(self, process: Process) -> None:
-        """A new process uses the disk. A death that was planned for the former one is off."""
+        """A new process uses the disk. A death that was planned for the previous one is off."""
         check(self._attached is None or not self._attached.is_alive, "the disk is in use")
         self._attached = process
         self._faults.die_after(None)
 
     def power_loss(self) -> None:
-        """After the death of the process: what was not synced is kept, lost or torn."""
+        """Decide, after the death of the process, whether unsynced data is kept, lost or torn."""
         check(self._attached is None or not self._attached.is_alive, "the process is running")
         for directory in self._directories.values():
             for file in directory.files():
@@ -111,7 +111,7 @@ class SimDisk:
         self._faults.die_after(operations)
 
     def slow(self, factor: float) -> None:
-        """Everything takes ``factor`` times as long; 1 is as usual."""
+        """Slow everything down by ``factor``; 1 is as usual."""
         self._factor = factor
 
     def slow_sync(self, suffix: str, factor: float) -> None:
@@ -127,7 +127,7 @@ class SimDisk:
 
     @property
     def full(self) -> bool:
-        """Everything that takes space gives ENOSPC."""
+        """True while every operation that takes space fails with ENOSPC."""
         return self._faults.is_full
 
     @full.setter

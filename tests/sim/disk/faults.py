@@ -1,4 +1,4 @@
-"""What goes wrong on a simulated disk, decided call by call."""
+"""The faults of a simulated disk, decided call by call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random  # noqa: TID251 - for its type: the streams are the en
 
 
 class Death(Enum):
-    """When the process dies, seen from the operation that it dies at."""
+    """The moment of a process's death, relative to the operation at which it dies."""
 
     BEFORE = "before"
     AMID = "amid"

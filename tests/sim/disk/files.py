@@ -1,4 +1,4 @@
-"""What a simulated disk knows of one file: its page cache, and what of that a crash leaves.
+"""The state of one file on a simulated disk: its page cache, and what of that a crash leaves.
 
 A file's content is there twice: ``cached`` is what reads see, ``durable`` what is on the medium.
 Between them lie the writes since the last sync, in order. A power loss decides for each of them

@@ -13,7 +13,7 @@ from tests.sim.engine.process import Process
 
 
 class FileCalls(Protocol):
-    """What the disk does around each call of a file: faults, deaths, time."""
+    """The hooks of the disk around each call of a file: faults, deaths, time."""
 
     chance: Random
 

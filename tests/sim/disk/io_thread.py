@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Latencies(Protocol):
-    """How long things take on one disk."""
+    """The durations of operations on one disk."""
 
     def wait_s(self) -> float:
-        """Until a piece of work gets its turn."""
+        """Return the delay until a piece of work begins."""
 
     def take_spent_s(self) -> float:
         """Return what the operations since the last call took."""
@@ -57,7 +57,7 @@ class SimIoThread(QueuedIoThread):
         self._next()
 
     def _check_alive(self) -> None:
-        """What unwinds when a dead process is taken apart waits for nothing."""
+        """Refuse work of a dead process, which unwinds. Raises ProcessDied."""
         if not self.process.is_alive:
             raise ProcessDied
 

@@ -52,7 +52,7 @@ class SortedItems:
 
 
 class StoreData:
-    """What is on the disk of one store, and who has it open."""
+    """The contents of one store on the disk, and the handle that has it open."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -70,13 +70,14 @@ class StoreData:
         return f"{self.name} keys {keys[at].hex()} to {last.hex()}"
 
     def check(self, first: bytes, end: bytes) -> None:
-        """Raises OSError if a rotten block holds anything of ``first <= key < end``."""
+        """Check blocks. Raises OSError if a damaged block holds anything of ``first <= key <
+        end``."""
         if any(first <= bad_last and bad_first < end for bad_first, bad_last in self._rotten):
             raise OSError(EIO, "block checksum mismatch", self.name)
 
 
 class StoreCalls(Protocol):
-    """What the disk does around each call of a store: faults, deaths, time."""
+    """The hooks of the disk around each call of a store: faults, deaths, time."""
 
     @property
     def process(self) -> Process: ...
@@ -140,7 +141,7 @@ class SimKeyValueStore:
         self._data.check(before, end)
 
     def compact(self, first: bytes, end: bytes) -> None:
-        """Nothing that was deleted takes any space here."""
+        """Do nothing: deleted items take no space here."""
         self._check_open()
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ _CLOSE_ATTEMPTS = 16
 
 
 class Trace:
-    """What happened, as a digest of everything and the text of the last notes."""
+    """The trace of a run: a digest of everything and the text of the last notes."""
 
     def __init__(self) -> None:
         self.verbose = False
@@ -65,7 +65,7 @@ class Trace:
 
 
 class Engine:
-    """Everything of one run. Not to be used again after ``run``."""
+    """The engine of one run, not to be used again after ``run``."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -91,11 +91,11 @@ class Engine:
         return self.loop.now_us
 
     def start_process(self, machine: str) -> Process:
-        """Start a program on a machine. Raises ValueError while the former run is alive."""
-        former = self._running.get(machine)
-        if former is not None and former.is_alive:
-            raise ValueError(f"{former.label} is still alive")
-        process = self._new_process(machine, former.run + 1 if former else 1)
+        """Start a program on a machine. Raises ValueError while the previous run is alive."""
+        previous = self._running.get(machine)
+        if previous is not None and previous.is_alive:
+            raise ValueError(f"{previous.label} is still alive")
+        process = self._new_process(machine, previous.run + 1 if previous else 1)
         self.trace.note(f"started {process.label}")
         self.network.machine_up(machine)
         return process

@@ -1,4 +1,4 @@
-"""What the simulated loop puts into its queues: callbacks, timers, tasks."""
+"""The items of the simulated loop's queues: callbacks, timers, tasks."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class SimTimeout(Exception):
 
 
 class SimStuck(Exception):
-    """Nothing is left to run, and the run's main coroutine is not done."""
+    """The error of a loop that has nothing left to run before its main coroutine is done."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -164,7 +164,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.network.listen(protocol_factory, host, port)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What asyncio found unhandled is a failure of the process it happened in."""
+        """Count an error that asyncio found unhandled as a failure of its process."""
         error = context.get("exception")
         if self._is_over or isinstance(error, ProcessDied):
             return
@@ -234,7 +234,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._is_muted = True
 
     def finish(self) -> None:
-        """Nothing has an effect any more."""
+        """Let no callback have an effect any more."""
         self.flush_steps()
         self._is_over = True
         self._is_muted = True
@@ -324,7 +324,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 process.remains.append(callback)
 
     def _jump(self) -> int:
-        """Nothing is ready: let time pass until something comes due."""
+        """Let time pass until the next timer, since no callback is ready."""
         timers = self._timers
         while timers:
             due_us, _, process, callback, _ = timers[0]

@@ -28,7 +28,7 @@ class ProcessDied(BaseException):
 
 
 class ProcessLost(Exception):
-    """What a caller from outside gets instead of a result when the process dies first."""
+    """The error that a caller from outside gets if the process dies before it has answered."""
 
 
 def current_process() -> Process:

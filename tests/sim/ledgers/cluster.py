@@ -257,7 +257,7 @@ class BookieMachine:
 
 @dataclass(slots=True)
 class Session:
-    """What a client process works with."""
+    """The tools of a client process."""
 
     ledgers: LedgerClient
     directory: RegisteredBookies
@@ -319,7 +319,7 @@ class Cluster:
         return store
 
     async def session(self, process: Process) -> Session:
-        """To be called within the process: a ledger client over its own metadata session."""
+        """Return a ledger client over a metadata session of its own. Called within the process."""
         store = self.store()
         await store.start()
         directory = RegisteredBookies(store, connect=_connect)

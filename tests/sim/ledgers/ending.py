@@ -19,7 +19,7 @@ from tests.sim.oracle.history import NOES, History, WrittenLedger, write_set_of
 from tests.sim.plan.plan import Plan
 
 CLIENTS_S = 90.0
-"""For writers, readers and recoverers to come to an end by themselves."""
+"""The time for writers, readers and recoverers to end by themselves."""
 
 BOOKIES_S = 60.0
 RECOVERY_S = 60.0

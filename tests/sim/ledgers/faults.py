@@ -34,7 +34,7 @@ class Moments:
                 reached.set()
 
     def end(self) -> None:
-        """Whoever still waits need not wait any longer."""
+        """End the waits of faults that are still to come."""
         for _, reached in self._waiting:
             reached.set()
         self._waiting.clear()
@@ -175,7 +175,7 @@ class Injector:
         return undo
 
     def _slow_down(self, fault: Fault) -> Undo:
-        """Everything to and from a bookie takes longer."""
+        """Slow the connections of a bookie down."""
         pairs = [(fault.target, name) for name in self._machines() if name != fault.target]
         pairs += [(destination, source) for source, destination in pairs]
         for source, destination in pairs:
@@ -232,8 +232,8 @@ class Injector:
         return _nothing
 
     def _empty_metadata(self, fault: Fault, machine: BookieMachine) -> Undo | None:
-        """In some cases an operator has made the store anew, with another instance id; in some the
-        bookie is started again meanwhile."""
+        """Empty the metadata store. In some cases an operator has initialised it again, with
+        another instance id; in some the bookie is started again meanwhile."""
         self._cluster.expects_refusals.add(machine.name)
         instance = f"{self._random.getrandbits(128):032x}" if fault.size < 0.7 else ""
         undo = machine.empty_metadata(Emptied(instance))
@@ -313,7 +313,7 @@ class Injector:
         return machine.start
 
     def _hold_down_others(self, machine: BookieMachine) -> Undo:
-        """Only the bookie that knows nothing can be asked."""
+        """Stop all other bookies, so that only the one without data can be asked."""
         others = [other for other in self._cluster.bookies.values() if other is not machine]
         for other in others:
             other.hold_down()
@@ -326,7 +326,7 @@ class Injector:
         return undo
 
     def _crash_soon(self, machine: BookieMachine, fault: Fault) -> None:
-        """It is started again at once, and then the power fails."""
+        """Start the bookie again at once, and then fail its power."""
         if not self._over and not machine.is_held_down:
             machine.start()
             self._cluster.in_world(self._crash_later(machine, fault))
@@ -380,4 +380,4 @@ LINKS = {"cut", "clog", "reset", "metadata cut"}
 
 
 def _nothing() -> None:
-    """It is over as soon as it has happened."""
+    """Undo nothing, for a fault that is over at once."""

@@ -86,16 +86,16 @@ class Ghosts:
         self._history.counts[f"ghost: {error.code.slug if error else 'taken'}"] += 1
 
     async def ask(self, session: Session, bookie: str) -> None:
-        """For an entry that the bookie has, or had until it lost its disk."""
+        """Read an entry that the bookie has, or had until it lost its disk."""
         memory = self._history.bookie(bookie)
-        lost = memory.former_entries and self._random.random() < 0.5
-        entries = sorted(memory.former_entries if lost else memory.entries)
+        lost = memory.previous_entries and self._random.random() < 0.5
+        entries = sorted(memory.previous_entries if lost else memory.entries)
         if entries:
             await self._read(session, bookie, self._random.choice(entries[-40:]), fence=False)
 
     async def ask_for_lost(self, session: Session, bookie: str) -> None:
-        """For all that the bookie lost with its disk and must not deny."""
-        for entry in sorted(self._history.bookie(bookie).former_entries):
+        """Read everything that the bookie lost with its disk and must not deny."""
+        for entry in sorted(self._history.bookie(bookie).previous_entries):
             if self._history.latest(entry[0]) is not None:
                 await self._read(session, bookie, entry, fence=False)
 

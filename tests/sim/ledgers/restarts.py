@@ -14,11 +14,12 @@ from tests.sim.ledgers.cluster import BookieMachine, Cluster
 
 JOURNAL_SUFFIX = ".journal"
 SLOW_LOGS = (1.0, 100.0, 300.0)
-"""How much longer a sync of an entry log takes: meanwhile the journal alone has what was found."""
+"""The factors by which a sync of an entry log takes longer: meanwhile the journal alone has the
+data."""
 
 
 class Restarts:
-    """Of the bookies of one cluster, until ``is_over``: nothing more happens then."""
+    """The restarts of the bookies of one cluster, until ``is_over``: nothing more happens then."""
 
     def __init__(self, cluster: Cluster, random: Random, is_over: Callable[[], bool]) -> None:
         self._cluster = cluster

@@ -27,8 +27,8 @@ NEIGHBOURS = 5
 DELETE_ATTEMPTS = 40
 READ_ATTEMPTS = 8
 ROTTEN_ATTEMPTS = 160
-"""Where something has rotted. A header shows it when its file is opened anew, after all scrubbing:
-what the next pass finds is replaced."""
+"""The attempts where data was damaged. A damaged header shows when its file is opened again, after
+all scrubbing; the next pass replaces what is found."""
 
 Within = Callable[[float, str, Callable[[], bool]], Awaitable[None]]
 
@@ -128,7 +128,7 @@ class StorageEnding:
     # -- repairs ---------------------------------------------------------------------------------
 
     async def _repairs_end(self) -> None:
-        """What may have been forgotten, or was damaged, comes back from the others."""
+        """Wait until data that was lost or damaged has come back from other bookies."""
         rotten = [m.name for m in self._machines if self._history.bookie(m.name).is_damaged]
 
         async def repair(session: Session) -> None:

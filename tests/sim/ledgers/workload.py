@@ -1,4 +1,5 @@
-"""What clients do in a history: write, recover, read and delete ledgers, each in its own process.
+"""The work of clients in a history: write, recover, read and delete ledgers, each in its own
+process.
 
 Each role runs real client code and notes what it was told. They give up nothing silently: an error
 that is not a ``FencelogError`` is a bug, and the process' own.
@@ -117,7 +118,8 @@ class Workload:
         self._history.told_closed("its writer", metadata)
 
     def _check_nothing_happened(self, ledger: WrittenLedger, error: FencelogError) -> None:
-        """Where an error says that nothing was done, nobody else has closed it, it is open."""
+        """Check that a ledger is open after an error without effect, unless another client has
+        closed it."""
         states = [version.state for version in self._history.metadata.get(ledger.ledger_id, ())]
         if error.code.effects is Effects.NONE and states[-2:] == [
             LedgerState.OPEN,

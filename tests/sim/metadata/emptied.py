@@ -1,4 +1,4 @@
-"""What is seen of a metadata store that somebody has emptied, and perhaps made anew.
+"""The view of a metadata store that was emptied, and perhaps created anew.
 
 Only bookies see it, and nobody writes to it: whatever clients do meanwhile takes effect on the true
 tree, so that the history stays one that can be checked. That bookies are registered is seen, too.

@@ -28,13 +28,13 @@ _LATE_S = (0.02, 0.02, 0.02, 0.5)
 
 _MAX_LAG_US = 1_000_000
 _FRESH = 0.6
-"""How often the server of a session is up to date."""
+"""The share of moments at which a session's server is up to date."""
 
 _LAG_CHANGES = 0.1
-"""How often, between two reads of a session, it falls behind or catches up."""
+"""The probability that a server falls behind or catches up between two reads of a session."""
 
 _servers: WeakValueDictionary[int, MetadataServer] = WeakValueDictionary()
-"""By the id of the tree, which keeps its server alive and dies with it."""
+"""Servers by the id of the tree, which keeps its server alive and ends with it."""
 
 
 class Session:
@@ -240,7 +240,7 @@ class MetadataServer:
             self._call_later(late_s, self._notify, connection, path, self.history.newest)
 
     def _notify(self, connection: ServerConnection, path: str, zxid: int) -> None:
-        """What the client reads after the notice is no older than what set it off."""
+        """Notify the client, whose later reads are no older than the change."""
         if connection.session is not None:
             connection.session.zxid = max(connection.session.zxid, zxid)
             connection.send(Changed(path))

@@ -171,7 +171,7 @@ class SimStore:
         )
 
     def break_off(self, reads: int, seconds: float) -> None:
-        """After so many more reads everything is METADATA_UNAVAILABLE for so long."""
+        """Fail everything with METADATA_UNAVAILABLE for a time, after so many more reads."""
         self._reads_left, self._breaks_off_s = reads, seconds
 
     def fall_behind(self) -> None:
@@ -180,7 +180,7 @@ class SimStore:
         self._server.delay(self.session_id)
 
     def heal(self) -> None:
-        """Nothing more of this goes wrong."""
+        """End these faults."""
         self._reads_left, self._refuses_until_s = None, 0.0
         self._refused_changes.clear()
         self._loses_write_to = self._held_listing = None

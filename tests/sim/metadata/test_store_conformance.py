@@ -1,4 +1,4 @@
-"""What every metadata store promises, in the words of the conformance suite: here too."""
+"""The conformance suite of metadata stores, run against the simulated one."""
 
 from __future__ import annotations
 

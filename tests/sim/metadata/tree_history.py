@@ -49,7 +49,7 @@ class TreeHistory:
         return sorted(name for name in names if self.value(f"{path}/{name}", state) is not None)
 
     def _take(self, path: str) -> None:
-        """What is there in the beginning."""
+        """Record the nodes that exist at the beginning."""
         self._record(path)
         for name in self._cluster.children(path):
             self._take(f"{path}/{name}")

@@ -14,7 +14,8 @@ LEGAL = {
     (LedgerState.OPEN, LedgerState.CLOSED),
     (LedgerState.IN_RECOVERY, LedgerState.CLOSED),
 }
-"""Who else changes metadata changes it only while OPEN, or closes it."""
+"""The legal transitions: clients other than the writer change metadata while OPEN only, or close
+it."""
 
 
 class MetadataWatch:
@@ -77,7 +78,7 @@ class MetadataWatch:
                 )
 
     def _check_history_kept(self, before: LedgerMetadata, now: LedgerMetadata) -> None:
-        """Only the last fragment may be replaced, and new ones only follow it."""
+        """Check that only the last fragment was replaced, and new ones follow it."""
         kept = before.fragments[:-1]
         if now.fragments[: len(kept)] != kept:
             self._history.violate(4, f"ledger {now.ledger_id} had its older fragments changed")
@@ -105,9 +106,9 @@ class MetadataWatch:
             )
 
     def _check_end_is_fenced(self, before: LedgerMetadata, entry_id: int) -> None:
-        """So many members of the write set behind the end did not get that entry from its writer
-        and have answered a fencing request that it can never get Qa acks (rule 4). Another
-        recoverer may have found a copy and be about to rewrite it; then its close fails."""
+        """Check that so many members of the write set behind the end did not get that entry from
+        its writer, and have answered a fencing request, that it can never get Qa acks (rule 4).
+        Another recoverer may have found a copy and be about to rewrite it; then its close fails."""
         members = write_set_of(before, entry_id)
         without = [
             bookie

@@ -49,7 +49,7 @@ class ServedLinks:
         self._server = await loop.create_server(self._accept, None, PORT)
 
     async def close(self) -> None:
-        """As uvicorn ends: wait for connections and requests, then cut off what is left."""
+        """End as uvicorn does: wait for connections and requests, then cut off what is left."""
         if self._server is not None:
             self._server.close()
         for link in list(self._connections):

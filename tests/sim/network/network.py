@@ -31,7 +31,7 @@ Callback = Callable[[], None]
 
 
 class SimSocket:
-    """As much of a listening socket as a program looks at."""
+    """The part of a listening socket that programs use."""
 
     def __init__(self, machine: str, port: int) -> None:
         self._name = (machine, port)
@@ -59,7 +59,7 @@ class SimServer(asyncio.AbstractServer):
         return bool(self.sockets)
 
     async def start_serving(self) -> None:
-        """It serves from the beginning."""
+        """Do nothing: the server serves from the beginning."""
 
     async def serve_forever(self) -> None:
         await self.wait_closed()
@@ -72,11 +72,12 @@ class SimServer(asyncio.AbstractServer):
             self._all_closed.set()
 
     async def wait_closed(self) -> None:
-        """Until it is closed and the last of its connections is (as from Python 3.12 on)."""
+        """Wait until the server and the last of its connections are closed (as from Python 3.12
+        on)."""
         await self._all_closed.wait()
 
     def accept(self, transport: SimTransport) -> None:
-        """In the process: a connection's protocol is made."""
+        """Make a connection's protocol, within the process."""
         if not self.sockets:
             transport.abort()
             return
@@ -184,12 +185,12 @@ class Network:
         return (source, target) in self._blocked
 
     def clog(self, source: str, target: str, delay_s: float) -> None:
-        """Everything sent in this direction takes so much longer."""
+        """Delay everything that is sent in this direction."""
         self._note(f"clog {source} > {target} {delay_s:g}")
         self._clogs[source, target] = delay_s
 
     def unclog(self, source: str, target: str) -> None:
-        """What is on its way in a connection need not wait for its time any more, either."""
+        """Deliver data in flight without its remaining delay, too."""
         if self._clogs.pop((source, target), None) is not None:
             self._note(f"unclog {source} > {target}")
             for end in list(self._ends):
@@ -215,7 +216,7 @@ class Network:
                 self.at(self.loop.now_us + delay_us, each.lose)
 
     def latency(self, min_s: float, max_s: float) -> None:
-        """What every segment takes, evenly distributed."""
+        """Set the delay of every segment, evenly distributed."""
         self._note(f"latency {min_s:g} to {max_s:g}")
         self._latency_s = (min_s, max_s)
 
@@ -367,7 +368,7 @@ class Network:
                 end.leave()
 
     def machine_up(self, machine: str) -> None:
-        """It has power again: what was sent to it meanwhile comes again."""
+        """Restore power: data that was sent meanwhile is sent again."""
         for retry in self._down.pop(machine, ()):
             self.at(self.loop.now_us + int(self.chance.random() * _BOOT_S * 1e6), retry)
 

@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 _MAX_SEGMENT_BYTES = 1 << 16
 _CUT = 0.3
-"""How often a write is cut at a place that chance chooses."""
+"""The probability that a write is cut at a random place."""
 
 _WHOLE_BYTES = 8
-"""What is as short as that is not: messages of the metadata store (``metadata/wire.py``)."""
+"""The size up to which a write is never cut: messages of the metadata store
+(``metadata/wire.py``)."""
 
 _MAX_READ_BYTES = 1 << 18
 _HIGH_WATER_BYTES = 1 << 16
 
 
 class Mark(Enum):
-    """What a stream carries besides bytes, in order with them."""
+    """The events that a stream carries besides bytes, in order with them."""
 
     ACCEPT = 1
     END = 2
@@ -47,7 +48,7 @@ class Stream:
         self.receiver: SimTransport
         self._network = network
         self._number = number
-        self.room = network.choose_window()
+        self.capacity = network.choose_window()
         """How many bytes more may be sent now."""
         self._segments: deque[tuple[int, bytes | Mark]] = deque()
         self._timetable = 0
@@ -58,7 +59,7 @@ class Stream:
         if isinstance(item, bytes):
             if self._is_cut:
                 return
-            self.room -= len(item)
+            self.capacity -= len(item)
             network.trace.mark(self._number, len(item), crc32(item))
         due_us = network.loop.now_us + network.delay_us(self.source, self.target)
         self._segments.append((due_us, item))
@@ -70,7 +71,7 @@ class Stream:
         self._network.at(self._segments[0][0], self._arrive, self._timetable)
 
     def _arrive(self, timetable: int) -> None:
-        """Everything that is due has come, unless a newer timetable holds or the way is shut."""
+        """Deliver what is due, unless a newer timetable holds or the way is blocked."""
         if timetable != self._timetable or not self._segments:
             return
         network = self._network
@@ -93,7 +94,8 @@ class Stream:
             self._schedule()
 
     def cut(self, share: float) -> None:
-        """Of what is on its way only a part arrives, and no byte after it. It may end anywhere."""
+        """Cut the data in flight: only a part arrives, and no byte after it. It may end
+        anywhere."""
         self._is_cut = True
         left = int(share * sum(len(item) for _, item in self._segments if isinstance(item, bytes)))
         segments, self._segments = self._segments, deque()
@@ -110,11 +112,11 @@ class Stream:
         if self.sender.is_waiting or self._network.is_blocked(self.target, self.source):
             self._network.carry(self.target, self.source, self._acknowledged, size)
         else:
-            self.room += size
+            self.capacity += size
 
     def _acknowledged(self, size: int) -> None:
-        self.room += size
-        self.sender.has_room()
+        self.capacity += size
+        self.sender.has_capacity()
 
 
 class SimTransport(asyncio.Transport):
@@ -246,15 +248,15 @@ class SimTransport(asyncio.Transport):
     def _send(self) -> None:
         """Give the kernel what its window has room for, cut where chance says."""
         chance, stream, buffer = self._network.chance, self._outgoing, self._buffer
-        while buffer and (room := stream.room) > 0:
+        while buffer and (capacity := stream.capacity) > 0:
             data = buffer.popleft()
             size = len(data)
             if size > _WHOLE_BYTES:
-                size = min(size, room, _MAX_SEGMENT_BYTES)
+                size = min(size, capacity, _MAX_SEGMENT_BYTES)
                 if size > _WHOLE_BYTES and chance.random() < _CUT:
                     size = chance.randrange(1, size)
-            elif size > room:
-                size = room
+            elif size > capacity:
+                size = capacity
             if size < len(data):
                 buffer.appendleft(data[size:])
                 data = data[:size]
@@ -286,7 +288,7 @@ class SimTransport(asyncio.Transport):
 
     @property
     def is_waiting(self) -> bool:
-        """There is more to send than the peer has room for."""
+        """True if there is more to send than the peer takes."""
         return bool(self._buffer)
 
     @property
@@ -294,7 +296,7 @@ class SimTransport(asyncio.Transport):
         return self._is_open
 
     def take(self, item: bytes | Mark) -> None:
-        """Something arrived."""
+        """Take what arrived."""
         if isinstance(item, bytes):
             if self._is_open:
                 self._received.append(item)
@@ -313,7 +315,7 @@ class SimTransport(asyncio.Transport):
             self._refuse()
 
     def _refuse(self) -> None:
-        """What arrives where nobody is any more is answered with a reset."""
+        """Answer data for a closed end with a reset."""
         self._network.carry(self.incoming.target, self.incoming.source, self.reset_peer)
 
     def _accept(self) -> None:
@@ -331,7 +333,7 @@ class SimTransport(asyncio.Transport):
             self._read_pending = True
             self._network.deliver(self.process, self._read)
 
-    def has_room(self) -> None:
+    def has_capacity(self) -> None:
         """Tell the process that there is room to write."""
         if self._buffer and not self._write_pending:
             self._write_pending = True
@@ -366,7 +368,7 @@ class SimTransport(asyncio.Transport):
         self.incoming.sender.lose()
 
     def cut(self) -> None:
-        """Of what this end sent only a part arrives."""
+        """Cut what this end sent: only a part arrives."""
         self._outgoing.cut(self._network.chance.random())
 
     def _drop_buffer(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may append to one partition, as its clients were told: the oracle of fencing tokens and
+"""Access to append to one partition, as its clients were answered: the oracle of fencing tokens and
 claims. What is confirmed is durable in that moment, and stays so (``oracle/durable_access.py``).
 
 A change is a write to a register. An append is right if some value that the register may have had
@@ -53,7 +53,7 @@ class Register:
         return change
 
     def refused(self, change: Change) -> None:
-        """It has done nothing."""
+        """Withdraw a change that has done nothing."""
         self.changes.remove(change)
 
     def unknown(self, change: Change, now_s: float) -> None:
@@ -99,8 +99,8 @@ class AccessHistory:
     def claimed(self, change: Change, producer: bytes, epoch: int) -> str | None:
         """The claim is about to be confirmed with this epoch: what is wrong with that."""
         change.value = Held(producer, epoch)
-        for former in self.holder.before(change):
-            held = former.value
+        for previous in self.holder.before(change):
+            held = previous.value
             if isinstance(held, Held) and held.epoch is not None and held.epoch >= epoch:
                 return f"a claim gives epoch {epoch} after one that gave {held.epoch}"
         return None
@@ -134,16 +134,16 @@ class AccessHistory:
         return None
 
     def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:
-        """Tell whether a former holder is shut out for good, because there was a later claim."""
+        """Tell whether a previous holder is shut out for good, because there was a later claim."""
         later = [
             change
             for change in self.holder.changes
             if isinstance(change.value, Held) and change.is_confirmed and change.ended_s < began_s
         ]
-        former = (held.value for change in later for held in self.holder.before(change))
+        previous = (held.value for change in later for held in self.holder.before(change))
         return any(
             isinstance(held, Held) and held.producer == producer and epoch <= (held.epoch or 0)
-            for held in former
+            for held in previous
         )
 
     def newest_token(self) -> str | None:
@@ -152,8 +152,10 @@ class AccessHistory:
         return value if isinstance(value, str) else None
 
 
-def _follows(later: Change, former: Change) -> bool:
-    return later is not former and (later.began_s > former.ended_s or later.epoch > former.epoch)
+def _follows(later: Change, previous: Change) -> bool:
+    return later is not previous and (
+        later.began_s > previous.ended_s or later.epoch > previous.epoch
+    )
 
 
 def _is_same(held: Value, durable: tuple[str, int] | None) -> bool:

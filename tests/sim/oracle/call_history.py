@@ -1,5 +1,5 @@
-"""What became of requests to a subscription that any broker serves, over all of its partitions: the
-oracle of calls (26), and of who is the one consumer of an exclusive subscription (18).
+"""The outcomes of requests to a subscription that any broker serves, over all of its partitions:
+the oracle of calls (26), and of who is the one consumer of an exclusive subscription (18).
 
 A request of a client is a *call*. Brokers ask each other for its parts, one for each partition. An
 owner that has taken a part has done it, or may have, unless it has let it go for certain: then
@@ -39,23 +39,25 @@ class Call:
     name: str
     consumer: str
     taken: Counter[int] = field(default_factory=Counter)
-    """By partition: owners that have taken it and have not let it go for certain."""
+    """Owners, by partition, that have taken the call and have not certainly dropped it."""
     done: dict[int, list[Any]] = field(default_factory=dict)
-    """By partition: what of it its owner has said to be stale, or where a seek went."""
+    """Results by partition: the ids that its owner has reported as stale, or the target of a
+    seek."""
     leased: dict[str, Leased] = field(default_factory=dict)
-    """By ack id: what owners have given."""
+    """Leases that owners have given, by ack id."""
     arbiter: object | None = None
-    """Who has last made its consumer the one of the subscription."""
+    """The arbiter that has last admitted its consumer to the subscription."""
     lost: Counter[int] = field(default_factory=Counter)
-    """By partition: pulls of it that another broker was asked for, and has not answered."""
+    """Pulls, by partition, that another broker was asked for and has not answered."""
 
 
 CALL: ContextVar[Call | None] = ContextVar("CALL", default=None)
-"""What is being served, wherever that is."""
+"""The call that is being served, wherever that is."""
 
 
 class CallHistory:
-    """Of one subscription of a topic. ``has_arbiter``: there is one consumer of all partitions."""
+    """The calls of one subscription of a topic. ``has_arbiter``: there is one consumer of all
+    partitions."""
 
     def __init__(self, logs: list[LogHistory], *, has_arbiter: bool) -> None:
         self._logs = logs
@@ -97,10 +99,15 @@ class CallHistory:
     def extended(self, call: Call, ack_ids: Iterable[str], until_s: float) -> None:
         """An owner keeps these until then. Whether the consumer hears of it is not known yet."""
         for ack_id in ack_ids:
-            former = self._told.get(ack_id)
-            if former is not None:
+            previous = self._told.get(ack_id)
+            if previous is not None:
                 call.leased[ack_id] = Leased(
-                    call.consumer, former.partition, former.offset, former.from_s, until_s, None
+                    call.consumer,
+                    previous.partition,
+                    previous.offset,
+                    previous.from_s,
+                    until_s,
+                    None,
                 )
 
     def held(
@@ -151,7 +158,7 @@ class CallHistory:
         return {one for one, lease in call.leased.items() if not call.lost[lease.partition]}
 
     def told_done(self, call: Call, result: Iterable[Any], partitions: Iterable[int]) -> None:
-        """It is done in all of these partitions."""
+        """Record that a call is done in all of these partitions."""
         self.count("calls answered")
         undone = set(partitions) - call.done.keys()
         if undone:
@@ -167,7 +174,7 @@ class CallHistory:
             self._tells(ack_id, lease)
 
     def told_error(self, call: Call, error: FencelogError) -> None:
-        """Nothing was done that it does not speak of."""
+        """Check that the answer names everything that was done."""
         self.count(f"call: {error.code.slug}")
         failed = {one["partition"]: one["code"] for one in error.extra.get("failed", ())}
         maybe = {
@@ -188,7 +195,7 @@ class CallHistory:
             self.violate(26, f"{call.name} is refused ({error.code.slug}), and has leased messages")
 
     def _check_parts(self, call: Call, touched: set[int], failed: Mapping[int, str]) -> None:
-        """Of an answer that tells partition by partition."""
+        """Check an answer that reports partition by partition."""
         if wrong := touched & failed.keys():
             self.violate(26, f"{call.name} is refused in {wrong} ({failed}), they have taken it")
         if wrong := touched - failed.keys() - call.done.keys():

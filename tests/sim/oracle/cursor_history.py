@@ -1,5 +1,5 @@
-"""What one subscription was promised in one partition, whoever the owner was (invariants 18, 20):
-from where on it has to see everything, and what it has seen and acknowledged."""
+"""The promises to one subscription in one partition, by any owner (invariants 18, 20): from where
+on it has to see everything, and what it has seen and acknowledged."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 class CursorHistory:
     name: str
     begin: int | None = None
-    """It has to see everything from here on; None: nothing was promised."""
+    """The offset from which on it has to see everything; None: nothing was promised."""
     opened_at: int | None = None
-    """Where a cursor was last seen to be, whether or not that was durable."""
+    """The offset at which a cursor was last seen, durable or not."""
     is_dropped: bool = False
     delivered: set[int] = field(default_factory=set)
     acknowledged: set[int] = field(default_factory=set)
-    """As far as somebody tried to: what was refused is taken back."""
+    """Acknowledged offsets, attempts included; those that were refused are taken back."""
 
     confirmed: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """By offset: in which epoch an acknowledgement was confirmed, and when."""
+    """Epoch and time at which an acknowledgement was confirmed, by offset."""
 
     def protect(self, offset: int) -> None:
-        """There is a cursor at this offset, or has to be. What was promised once stays so."""
+        """Record that there is a cursor at this offset, or has to be. A promise is permanent."""
         if self.begin is None and not self.is_dropped:
             self.begin = offset
 
@@ -55,9 +55,9 @@ class CursorHistory:
         self.acknowledged -= fresh
 
     def handed_out(self, offsets: Iterable[int], epoch: int, began_s: float) -> list[int]:
-        """By an owner of this epoch, to a request that began then. Those that had been acknowledged
-        to this owner or a former one. A deleted subscription may begin again where the owner reads
-        a registry that lags."""
+        """Note a delivery by an owner of this epoch, to a request that began then. Return the
+        offsets that had been acknowledged to this owner or a previous one. A deleted subscription
+        may begin again where the owner reads a registry that lags."""
         offsets = list(offsets)
         self.delivered.update(offsets)
         if self.is_dropped:
@@ -67,6 +67,6 @@ class CursorHistory:
         return [o for o, (by, when_s) in known.items() if by <= epoch and when_s < began_s]
 
     def acknowledged_at(self, offsets: Iterable[int], epoch: int, now_s: float) -> None:
-        """It was confirmed."""
+        """Record that it was confirmed."""
         for offset in offsets:
             self.confirmed.setdefault(offset, (epoch, now_s))

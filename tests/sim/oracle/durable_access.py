@@ -1,4 +1,4 @@
-"""Who may append to one partition, as its state log says: what the next owner would find."""
+"""Access to append to one partition in its state log, as the next owner would find it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class DurableAccess:
             case ["given_epoch", int(epoch)]:
                 self.given = max(self.given, epoch)
 
-    def forgotten(self, former: DurableAccess) -> Iterator[str]:
-        """Yield what was durable in ``former`` and would have to be here. The token and the holder
-        may have changed meanwhile."""
-        if self.given < former.given:
-            yield f"epoch {former.given} was given"
-        for name, epoch in former.lowest.items():
+    def forgotten(self, previous: DurableAccess) -> Iterator[str]:
+        """Yield what was durable in ``previous`` and would have to be here. The token and the
+        holder may have changed meanwhile."""
+        if self.given < previous.given:
+            yield f"epoch {previous.given} was given"
+        for name, epoch in previous.lowest.items():
             if self.lowest.get(name, 0) < epoch:
                 yield f"{name} may not append below epoch {epoch}"
 

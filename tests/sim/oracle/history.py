@@ -1,4 +1,4 @@
-"""What happened in one simulated history, as the outside world saw it: the oracle's notes.
+"""The events of one simulated history, as seen from outside: the oracle's notes.
 
 Nothing of the code under test writes here by itself: clients of the workload note what they were
 told, bookies are observed at their edge (``oracle/observed_bookie.py``), metadata at the store.
@@ -20,8 +20,8 @@ STEP_S = 0.25
 """Between two looks at what has to happen in the end."""
 
 NOES = frozenset((ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER))
-"""What is an explicit no. The oracle's own list: where the code takes something else for one, what
-it concludes has to show, not that bookies say it."""
+"""Explicit negatives. The list is the oracle's own: if the code takes another code for a negative,
+its conclusion has to show, not the bookies' answer."""
 
 
 @dataclass(slots=True)
@@ -46,13 +46,13 @@ class WrittenLedger:
 
 @dataclass(slots=True)
 class BookieMemory:
-    """What one bookie promised. Entries are digests of their bytes, by (ledger, entry)."""
+    """The promises of one bookie. Entries are digests of their bytes, by (ledger, entry)."""
 
     entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """Acknowledged by the present incarnation."""
     from_writers: set[tuple[int, int]] = field(default_factory=set)
-    """Those that it took from a writer, not from a recoverer, whichever the incarnation."""
-    former_entries: set[tuple[int, int]] = field(default_factory=set)
+    """Entries that it took from a writer, not from a recoverer, in any incarnation."""
+    previous_entries: set[tuple[int, int]] = field(default_factory=set)
     """Acknowledged by an incarnation whose disk was lost."""
     fenced: dict[int, str] = field(default_factory=dict)
     """Ledgers for which a fencing request was answered, and by which incarnation last."""
@@ -65,14 +65,14 @@ class BookieMemory:
     """Bits of what it stored were flipped, or its disk was replaced."""
 
     def forget(self, ledger_id: int) -> None:
-        """It need not have this ledger any more."""
-        for entries in (self.entries, self.former_entries):
+        """Release the bookie from its promises for this ledger."""
+        for entries in (self.entries, self.previous_entries):
             for entry in [entry for entry in entries if entry[0] == ledger_id]:
                 entries.pop(entry) if isinstance(entries, dict) else entries.discard(entry)
         self.lacs.pop(ledger_id, None)
 
     def ever_had(self, entry: tuple[int, int]) -> bool:
-        return entry in self.entries or entry in self.former_entries
+        return entry in self.entries or entry in self.previous_entries
 
 
 class History:

@@ -87,11 +87,11 @@ class IncarnationLedgerLists(LedgerListWatch):
             log.violate(24, "it had ended, and goes on")
         if before.terminated and {s.ledger_id for s in now.segments} - before.ledgers:
             log.violate(24, "it had ended, and got a ledger")
-        former = before.compacted
-        if former is not None and (
-            now.compacted is None or now.compacted.end_offset < former.end_offset
+        previous = before.compacted
+        if previous is not None and (
+            now.compacted is None or now.compacted.end_offset < previous.end_offset
         ):
-            log.violate(24, f"the compacted view ended at {former.end_offset}, and goes back")
-        if now.compacted is not None and now.compacted != former:
-            begin = 0 if former is None else former.end_offset
+            log.violate(24, f"the compacted view ended at {previous.end_offset}, and goes back")
+        if now.compacted is not None and now.compacted != previous:
+            begin = 0 if previous is None else previous.end_offset
             log.horizons[now.compacted.end_offset] = begin

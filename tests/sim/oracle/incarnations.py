@@ -1,7 +1,7 @@
 """The incarnations of the one topic of a history, as the metadata store has them: the oracle of its
 registry.
 
-All that is known of a log hangs below the topic's id, as in the brokers. So nothing of a former
+All that is known of a log hangs below the topic's id, as in the brokers. So nothing of a previous
 incarnation can be taken for the present one's: what an append, a read or a cursor is about is asked
 of the instance that answered.
 """
@@ -40,11 +40,11 @@ class AdminLog(LogHistory):
     topic_id: str = ""
     access: AccessHistory = field(default_factory=AccessHistory)
     cursors: dict[str, CursorHistory] = field(default_factory=dict)
-    """By subscription id."""
+    """Cursors by subscription id."""
     end: int | None = None
-    """Where it was terminated, as was confirmed."""
+    """The confirmed end of the log, if it was terminated."""
     horizons: dict[int, int] = field(default_factory=dict)
-    """By the horizon of a compacted view: the former one's."""
+    """The previous view's horizon, by the horizon of a compacted view."""
 
     def violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"{self.topic_id[:4]}/{self.partition}: {text}")
@@ -58,7 +58,7 @@ class AdminLog(LogHistory):
         self.start_offset = offset
 
     def check_access(self) -> None:
-        """Of a topic that is there: the list of another one is not followed any more."""
+        """Check the durable access of the current topic; the lists of others are not followed."""
         wrong = self.access.check_durable(self.state.access())
         if wrong is not None:
             self.violate(25, wrong)
@@ -79,7 +79,7 @@ class Incarnation:
     partitions: int
     configs: list[TopicConfig] = field(default_factory=list)
     subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
-    """Those that are registered, by name."""
+    """Registered subscriptions by name."""
     dropped: set[str] = field(default_factory=set)
     """Ids of those that were."""
 
@@ -113,7 +113,7 @@ class Incarnations:
 
     @property
     def living_logs(self) -> list[AdminLog]:
-        """Of the present incarnation, one for each partition that it has."""
+        """Return the logs of the current incarnation, one for each of its partitions."""
         if self.living is None:
             return []
         return [self.log(self.living.topic_id, n) for n in range(self.living.partitions)]
@@ -123,13 +123,14 @@ class Incarnations:
         self.history.on_event(kind)
 
     def check_stood(self, info: TopicInfo) -> None:
-        """Somebody was told that the topic stands so, after a change of its own."""
+        """Check a configuration that a client was answered after its own change."""
         topic = self.all.get(info.topic_id)
         if topic is None or info.config not in topic.configs:
             self.history.violate(24, f"topic {info.topic_id[:4]} never had {info.config}")
 
     def check_once(self) -> None:
-        """What was sent under an idempotency key that finds its own partition is in one of them."""
+        """Check that an append whose idempotency key selects the partition is in one partition
+        only."""
         for topic in self.all.values():
             homes: dict[bytes, int] = {}
             for log in self._logs_of(topic):
@@ -202,7 +203,7 @@ class Incarnations:
             self.history.violate(24, f"settings {dict(old)} became {dict(new)} at once")
 
     def _grown(self, topic: Incarnation, partitions: int) -> None:
-        """Who is registered now has to see all of the partitions that are added."""
+        """Require the subscriptions registered now to see all partitions that are added."""
         self.history.counts["topics grown"] += 1
         self.history.on_event("grown")
         for partition in range(topic.partitions, partitions):

@@ -1,4 +1,4 @@
-"""What counts as acknowledged though no consumer has said so: what is too old, or too much."""
+"""Messages that count as acknowledged without a consumer: those too old, or too many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ UNTOLD = 30
 def lawful_ends(
     log: LogHistory, overrides: Mapping[str, int | str], latest_us: Callable[[], int]
 ) -> list[Callable[[int], bool]]:
-    """By the topic's settings. ``latest_us``: no owner's clock has ever been later."""
+    """Return the lawful ends by the topic's settings. ``latest_us``: no owner's clock has ever been
+    later."""
     reasons: list[Callable[[int], bool]] = []
     ttl_ms, quota = overrides.get("ttl_ms"), overrides.get("backlog_quota_bytes")
     if ttl_ms is not None:
@@ -30,7 +31,7 @@ def lawful_ends(
 
 
 def _is_over(log: LogHistory, latest_us: Callable[[], int], ttl_us: int, offset: int) -> bool:
-    """It is older than its time to live, as far as anybody was told."""
+    """Tell whether a message is older than its time to live, as far as its time is known."""
     return log.times.get(offset, 0) < latest_us() - ttl_us
 
 

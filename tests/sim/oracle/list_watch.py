@@ -74,8 +74,8 @@ class LedgerListWatch:
         unsealed = [s.ledger_id for s in now.segments[:-2] if s.sealed is None]
         if unsealed:
             log.violate(16, f"ledgers {unsealed} are not sealed, and not among the last two (I2b)")
-        for former, following in pairwise(now.segments):
-            if following.base_offset != _end_of(former):
+        for previous, following in pairwise(now.segments):
+            if following.base_offset != _end_of(previous):
                 log.violate(16, f"a gap before ledger {following.ledger_id} (I8)")
         self._check_kept(log, before, now)
         for segment in now.segments:
@@ -89,7 +89,8 @@ class LedgerListWatch:
             self.history.on_event("sealed")
 
     def _check_kept(self, log: LogHistory, before: LedgerList, now: LedgerList) -> None:
-        """What was sealed stays as it is; what goes was trimmed, or closed empty (I13)."""
+        """Check that sealed ledgers stay, and that removed ones were trimmed, or closed empty
+        (I13)."""
         there = {segment.ledger_id: segment for segment in now.segments}
         for segment in before.segments:
             after = there.get(segment.ledger_id)

@@ -1,4 +1,4 @@
-"""What happened to one partition's log, as its clients and its list of ledgers saw it: the oracle.
+"""The events of one partition's log, as its clients and its list of ledgers saw it: the oracle.
 
 A log is linearizable if there is one sequence of messages in which every acknowledged append has
 its offset, every read is a part, and whatever began after another was known to be there comes
@@ -44,19 +44,19 @@ class Sent:
     is_batch: bool
     floor: int
     key: bytes | None = None
-    """Of its messages."""
+    """The key of its messages."""
     conditions: AppendConditions = NO_CONDITIONS
     headers: tuple[tuple[str, bytes], ...] = ()
-    """Of its messages."""
+    """The headers of its messages."""
     removes: bool = False
     """Its messages are empty: they remove their key. ``payloads`` are their names."""
     attempts: int = 0
     refused: int = 0
     """Attempts that were told to have done nothing."""
     offset: int | None = None
-    """Where it was acknowledged."""
+    """The offset at which it was acknowledged."""
     is_certain: bool = False
-    """Somebody was told that it is in the log."""
+    """True if a client was answered that it is in the log."""
 
     @property
     def may_be_there(self) -> bool:
@@ -81,29 +81,29 @@ class LogHistory:
     history: History
     partition: int
     sent: dict[bytes, Sent] = field(default_factory=dict)
-    """By the bytes of each message."""
+    """Appends by the bytes of each message."""
     sequences: dict[tuple[bytes, int], list[Sent]] = field(default_factory=dict)
-    """By producer and epoch."""
+    """Appends by producer and epoch."""
     messages: dict[int, bytes] = field(default_factory=dict)
-    """By offset: whatever anybody was told."""
+    """Messages by offset, as any client was answered."""
     places: dict[bytes, int] = field(default_factory=dict)
     begins: dict[int, int] = field(default_factory=dict)
-    """By epoch: the offset at which its owner began, once the list of ledgers says so."""
+    """The offset at which an epoch's owner began, by epoch, once the ledger list states it."""
     owners: dict[int, object] = field(default_factory=dict)
-    """By epoch: the instance that acknowledged something in it."""
+    """The instance that acknowledged something in an epoch, by epoch."""
     acked_to: dict[int, int] = field(default_factory=dict)
-    """By epoch: the end of what was acknowledged in it."""
+    """The end of what was acknowledged in an epoch, by epoch."""
     known_end: int = 0
-    """Everything below was acknowledged, or read."""
+    """The offset below which everything was acknowledged or read."""
     acked_end: int = 0
     told_end: dict[object, int] = field(default_factory=dict)
-    """By instance: how far it has acknowledged, or shown."""
+    """The offset up to which an instance has acknowledged or shown messages, by instance."""
     times: dict[int, int] = field(default_factory=dict)
-    """By offset: publish times that anybody was told, as far as they are known."""
+    """Publish times by offset, as far as clients were answered one."""
     start_offset: int = 0
     on_trim: Callable[[int], None] = lambda offset: None
     only_for: dict[bytes, str] = field(default_factory=dict)
-    """By the bytes of a message: the subscription that alone gets it."""
+    """The only subscription that receives a message, by the message's bytes."""
     listed: set[int] = field(default_factory=set)
     """Ledgers that its list has had."""
     is_rolling: bool = False
@@ -111,7 +111,7 @@ class LogHistory:
     let_in: Asking = lambda instance, append: append()
     """Asks an instance for an append, and judges whether it is let in."""
     producer_limit: ProducerLimit | None = None
-    """If the partition forgets producers."""
+    """The limit of producers, if the partition forgets producers."""
     state: StateWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -198,15 +198,15 @@ class LogHistory:
     # -- what was seen ---------------------------------------------------------------------------
 
     def seen(self, offset: int, payloads: tuple[bytes, ...], how: str) -> None:
-        """Somebody was told that these messages stand there."""
+        """Record that a client was answered these messages at these offsets."""
         for place, payload in enumerate(payloads, offset):
             if self.messages.setdefault(place, payload) != payload:
                 self.violate(
                     21, f"{how}: offset {place} has {payload!r}, had {self.messages[place]!r}"
                 )
-            former = self.places.setdefault(payload, place)
-            if former != place and not self._may_come_again(self.sent.get(payload)):
-                self.violate(21, f"{how}: {payload!r} is at {place}, and at {former}")
+            previous = self.places.setdefault(payload, place)
+            if previous != place and not self._may_come_again(self.sent.get(payload)):
+                self.violate(21, f"{how}: {payload!r} is at {place}, and at {previous}")
         self.known_end = max(self.known_end, offset + len(payloads))
 
     def _may_come_again(self, sent: Sent | None) -> bool:
@@ -219,7 +219,8 @@ class LogHistory:
         )
 
     def published(self, offset: int, count: int, time_us: int) -> None:
-        """Somebody was told when: the same for everybody, for ever. FORGOTTEN says nothing."""
+        """Check a publish time that a client was answered: it never differs. FORGOTTEN says
+        nothing."""
         if time_us == FORGOTTEN:
             return
         for place in range(offset, offset + count):
@@ -252,7 +253,7 @@ class LogHistory:
         self.known_end = max(self.known_end, offset)
 
     def trimmed(self, offset: int) -> None:
-        """Everything below was let go."""
+        """Record that everything below was trimmed."""
         self.counts["trims"] += 1
         self.on_trim(offset)
         self.start_offset = offset
@@ -283,11 +284,13 @@ class LogHistory:
         for (producer, epoch), all_sent in sorted(self.sequences.items()):
             there = self._check_sequence(epoch, all_sent, is_whole=not start)
             if there and there[0] < latest.get(producer, -1):
-                self.violate(17, f"epoch {epoch} begins at {there[0]}, a former one goes on there")
+                self.violate(
+                    17, f"epoch {epoch} begins at {there[0]}, a previous one goes on there"
+                )
             latest[producer] = max([latest.get(producer, -1), *there])
 
     def _numbered(self, end: int) -> dict[int, SequenceRange]:
-        """By offset, the appends with sequence numbers that are in the log."""
+        """Return the appends with sequence numbers that are in the log, by offset."""
         found: dict[int, SequenceRange] = {}
         for offset in range(end):
             sent = self.sent.get(self.messages.get(offset, b""))

@@ -46,7 +46,7 @@ _COUNTED = {
     },
     "scrub": {"passes": "scrub passes"},
 }
-"""What the parts of a bookie count since its start, and what that is called here."""
+"""The counters that the parts of a bookie keep since its start, and their names here."""
 
 
 class ObservedBookie(Bookie):
@@ -60,7 +60,7 @@ class ObservedBookie(Bookie):
         memory = self.history.bookie(self.bookie_id)
         if memory.incarnation != self.incarnation:
             memory.incarnation = self.incarnation
-            memory.former_entries |= memory.entries.keys()
+            memory.previous_entries |= memory.entries.keys()
             memory.entries.clear()
             memory.removed.clear()
             memory.lacs.clear()
@@ -178,7 +178,7 @@ class ObservedBookie(Bookie):
         if metadata is not None:
             promised |= {
                 entry
-                for ledger, entry in memory.former_entries
+                for ledger, entry in memory.previous_entries
                 if ledger == ledger_id
                 and self.bookie_id in write_set_of(metadata, entry)
                 and not (metadata.is_closed and entry > metadata.last_entry_id)
@@ -220,7 +220,8 @@ class ObservedBookie(Bookie):
                 self._violate(14, f"gives up ledger {ledger_id}: {metadata}")
 
     async def clear_limbo(self, ledger_id: int) -> None:
-        """From then on "no" is the truth: all that is its own by metadata has to be there."""
+        """Check, since negatives are definite from now on, that it has everything metadata assigns
+        to it."""
         metadata = self.history.latest(ledger_id)
         await super().clear_limbo(ledger_id)
         self.history.counts["limbo cleared"] += 1
@@ -239,7 +240,7 @@ class ObservedBookie(Bookie):
                     self._violate(10, f"takes {ledger_id} out of limbo without entry {entry_id}")
 
     def count_maintenance(self, *, may_be_damaged: bool) -> None:
-        """It ends: add up what its services say they did. Damage that they found, and repaired,
+        """Add up, at its end, what its services report. Damage that they found, and repaired,
         needs a reason."""
         for part, names in _COUNTED.items():
             told = self.status_parts[part]() if part in self.status_parts else {}
@@ -252,7 +253,8 @@ class ObservedBookie(Bookie):
     # -- checks ----------------------------------------------------------------------------------
 
     def _denied(self, error: FencelogError, ledger_id: int, held: Collection[int]) -> None:
-        """It does not know the ledger: right only if that was deleted, or nothing of it is here."""
+        """Check the answer that it does not know the ledger: it was deleted, or has nothing
+        here."""
         if error.code in NOES and self._is_gone(ledger_id):
             return
         if error.code in NOES and held:
@@ -288,7 +290,7 @@ class ObservedBookie(Bookie):
             return
         # One that metadata does not name may forget: nobody concludes anything from it.
         named = self.bookie_id in write_set_of(metadata, entry_id)
-        if named and entry in self._memory().former_entries:
+        if named and entry in self._memory().previous_entries:
             self._violate(10, f"forgot entry {entry_id} of ledger {ledger_id} and says no")
 
     def _check_reply(self, ledger_id: int, reply: ReadReply) -> None:

@@ -1,4 +1,4 @@
-"""What a broker sees of ledgers and metadata, and what the oracle sees of the broker.
+"""Ledgers and metadata as a broker sees them, and the broker as the oracle sees it.
 
 ``Ledgers`` is the port between them, so each ledger that a broker writes is checked like those of
 the ledgers' own histories, and an acknowledgement in a ledger that is on no list is seen (I1). A
@@ -98,7 +98,8 @@ class ObservedWriter:
 
 
 def _has_messages(ledger: WrittenLedger) -> bool:
-    """Not one of the state log: that is written before it is listed."""
+    """Tell whether it is a ledger of messages: that of the state log is written before it is
+    listed."""
     return ledger.payloads[0][1] == KIND_MESSAGES
 
 
@@ -127,7 +128,7 @@ class ObservedChanges:
 
 
 def observe_changes(broker: Broker, history: History) -> None:
-    """Of all lists of ledgers that the broker opens from now on."""
+    """Observe all ledger lists that the broker opens from now on."""
     topics: Any = broker.topics
     open_ledger_list = topics.open_ledger_list
 

@@ -1,4 +1,4 @@
-"""What is asked of a subscription at an instance of the log's owner, and noted there: by consumers
+"""The requests to a subscription at an instance of the log's owner, and noted there: by consumers
 that call it directly, and by the service's own endpoints (``topics/called_subscriptions.py``)."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ObservedSubscriptions:
         return messages
 
     def _leases(self) -> dict[int, str]:
-        """By offset: who has it, as the owner takes it."""
+        """Return the holder of each message, by offset, in the owner's view."""
         used = self._real._in_use.get(self.history.info.subscription_id)
         leases = {} if used is None else used.dispatch.leases.by_offset
         return {offset: lease.consumer for offset, lease in leases.items()}

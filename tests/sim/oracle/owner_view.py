@@ -1,4 +1,4 @@
-"""What one instance of a log's owner has to take for acknowledged, and for handed out.
+"""The messages that one instance of a log's owner has to count as acknowledged, and as delivered.
 
 An instance begins with what its takeover has found in the state log. From then on it changes by
 what it is asked for itself: whatever it was asked for and has not refused it may count, confirmed
@@ -31,9 +31,9 @@ class Ask:
     offsets: list[int]
     began_s: float
     seeks: int
-    """That the instance had taken when it was asked."""
+    """Seeks that the instance had taken when it was asked."""
     seeks_begun: int
-    """That had begun anywhere."""
+    """Seeks that had begun anywhere."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,14 +45,14 @@ class View:
     acked_to: int
     since: dict[int, float] = field(default_factory=dict)
     asks: set[Ask] = field(default_factory=set)
-    """Of unknown outcome: each may count."""
+    """Requests of unknown outcome, each of which may count."""
     seeks: int = 0
     held: dict[int, Lease] = field(default_factory=dict)
-    """What is certainly with a consumer."""
+    """Messages that are certainly with a consumer."""
     perhaps: dict[int, Lease] = field(default_factory=dict)
-    """What may be with a consumer, until then at most."""
+    """Messages that may be with a consumer, until the given time at most."""
     unsure: set[int] = field(default_factory=set)
-    """What pulls gave that met a seek: it may be with somebody."""
+    """Messages of pulls that met a seek, which may be with a consumer."""
     pulling: Counter[str] = field(default_factory=Counter)
     """Pulls under way, by consumer."""
 
@@ -95,7 +95,7 @@ class View:
                     leases[offset].until_s = until_s
 
     def returned(self, offsets: Iterable[int]) -> None:
-        """They are nobody's."""
+        """Record that no consumer has these messages."""
         for offset in offsets:
             self.held.pop(offset, None)
             self.perhaps.pop(offset, None)
@@ -118,7 +118,7 @@ class View:
             self.held.pop(offset, None)
 
     def answered(self, ask: Ask, confirmed: Iterable[int]) -> None:
-        """These count since it was asked; nothing of the others was done."""
+        """Count these since they were requested; the others have done nothing."""
         self.asks.discard(ask)
         if ask.seeks == self.seeks:
             for offset in confirmed:
@@ -126,14 +126,14 @@ class View:
                 self.returned((offset,))
 
     def sought(self, offset: int) -> View:
-        """It goes on from there. What was before, in case that it was refused."""
-        former = View(self.epoch, self.acked_to, self.since, self.asks, self.seeks)
-        former.held, former.perhaps = self.held, self.perhaps
+        """Continue from there. Return the previous state, in case the seek was refused."""
+        previous = View(self.epoch, self.acked_to, self.since, self.asks, self.seeks)
+        previous.held, previous.perhaps = self.held, self.perhaps
         self.acked_to, self.since, self.asks = offset, {}, set()
         self.held, self.perhaps = {}, {}
         self.seeks += 1
-        return former
+        return previous
 
-    def restore(self, former: View) -> None:
-        self.acked_to, self.since, self.asks = former.acked_to, former.since, former.asks
-        self.held, self.perhaps, self.seeks = former.held, former.perhaps, former.seeks
+    def restore(self, previous: View) -> None:
+        self.acked_to, self.since, self.asks = previous.acked_to, previous.since, previous.asks
+        self.held, self.perhaps, self.seeks = previous.held, previous.perhaps, previous.seeks

@@ -1,5 +1,4 @@
-"""What one partition's state log says of its cursors, and of who may append, durably: read as it is
-written.
+"""The durable cursors and access in one partition's state log: read as it is written.
 
 The oracle goes through the ledger that the list of ledgers names, up to what was acknowledged to
 its writer or, once it is closed, to its end: no later owner can find less. So it knows at every
@@ -50,7 +49,8 @@ class DurableCursor:
 
 
 class StateWatch:
-    """Of one partition. ``on_acked`` is told of what has become durable, by subscription."""
+    """The watch of one partition. ``on_acked`` is called with what has become durable, by
+    subscription."""
 
     def __init__(self, history: History, violate: Callable[[int, str], None]) -> None:
         self._history = history
@@ -66,17 +66,17 @@ class StateWatch:
         self.on_acked: Acked = lambda subscription_id, offsets: None
 
     def cursors(self) -> dict[str, DurableCursor]:
-        """As they are now, by subscription id."""
+        """Return the current cursors, by subscription id."""
         self._read_on()
         return self._cursors
 
     def access(self) -> DurableAccess:
-        """As it is now."""
+        """Return the current access."""
         self._read_on()
         return self._access
 
     def listed(self, ledger_id: int | None) -> None:
-        """The list of ledgers names this one from now on. It holds what the former one did."""
+        """The list of ledgers names this one from now on. It holds what the previous one did."""
         if ledger_id == self._ledger_id:
             return
         before, access_before = self.cursors(), self._access
@@ -85,20 +85,20 @@ class StateWatch:
         self._read_on(is_new=True)
         for what in self._access.forgotten(access_before):
             self._violate(25, f"state ledger {ledger_id} forgets that {what}")
-        for subscription_id, former in before.items():
+        for subscription_id, previous in before.items():
             now = self._cursors.get(subscription_id)
             if now is None:
                 if subscription_id not in self.may_be_dropped:
                     self._violate(19, f"state ledger {ledger_id} has no cursor {subscription_id}")
-            elif now.generation < former.generation:
+            elif now.generation < previous.generation:
                 self._violate(19, f"state ledger {ledger_id} forgets a seek of {subscription_id}")
-            elif now.generation == former.generation:
-                missing = former.beyond(now)
+            elif now.generation == previous.generation:
+                missing = previous.beyond(now)
                 if missing:
                     self._violate(
                         19, f"state ledger {ledger_id} begins without the acks of {missing[:5]}"
                     )
-                self.on_acked(subscription_id, now.beyond(former))
+                self.on_acked(subscription_id, now.beyond(previous))
 
     def taken_over(self, epoch: int) -> None:
         """A new owner, which has read the state log to its end."""

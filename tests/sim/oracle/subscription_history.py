@@ -1,4 +1,4 @@
-"""What happened to one subscription in one partition: the oracle of deliveries (18, 19, 20).
+"""The events of one subscription in one partition: the oracle of deliveries (18, 19, 20).
 
 Leases are soft: they live in one instance of the log's owner, and so does what it counts as
 acknowledged before that is durable (``oracle/owner_view.py``). What it has confirmed is durable in
@@ -36,17 +36,18 @@ class Seek:
 
     number: int
     view: View
-    former: View
+    previous: View
     offset: int
     asks: int
     generation: int
-    """Of the durable cursor when it began."""
+    """The generation of the durable cursor when it began."""
     is_confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What an ack id stands for. ``pulled_at``: seeks that had begun when it was given."""
+    """The delivery that an ack id stands for. ``pulled_at``: seeks that had begun when it was
+    given."""
 
     offset: int
     pulled_at: int
@@ -57,25 +58,26 @@ class SubscriptionHistory:
     log: LogHistory
     info: SubscriptionInfo
     views: dict[object, View] = field(default_factory=dict)
-    """By instance of the owner."""
+    """Views by instance of the owner."""
     latest: View | None = None
-    """Of the instance that was asked last."""
+    """The view of the instance that was asked last."""
     asks: int = 0
     asked: dict[int, set[int]] = field(default_factory=dict)
-    """By offset: the asks that have not been refused."""
+    """Requests that have not been refused, by offset."""
     seeks: list[Seek] = field(default_factory=list)
-    """Those that have not been refused."""
+    """Seeks that have not been refused."""
     seeks_begun: int = 0
     given: dict[str, Given] = field(default_factory=dict)
-    """By ack id."""
+    """Deliveries by ack id."""
     is_open: bool = False
-    """There is a cursor, and it is durable."""
+    """True if there is a cursor, and it is durable."""
     letters: DeadLetters | None = None
-    """Where its dead letters go."""
+    """The destination of its dead letters."""
     desperate: set[int] = field(default_factory=set)
-    """What was handed out as often as it may be: it may be on its way to the dead letters."""
+    """Messages that were delivered as often as allowed, and may be in flight to the dead letter
+    topic."""
     forwarded: set[int] = field(default_factory=set)
-    """What is among the dead letters."""
+    """Messages in the dead letter topic."""
     lawful: list[Callable[[int], bool]] = field(default_factory=list)
     """Reasons for which a message may be passed over that nobody has acknowledged."""
 
@@ -176,7 +178,7 @@ class SubscriptionHistory:
             )
 
     def check_leases(self, leases: Mapping[int, str], owner: Owner) -> None:
-        """Whom the owner takes for the holder of what, now: it was given that, or is about to be
+        """Check the owner's view of who holds what: each holder was given it, or is about to be
         (18). A pull that was given up has given nothing."""
         view = self.views[owner]
         for offset, consumer in leases.items():
@@ -213,7 +215,7 @@ class SubscriptionHistory:
                     )
 
     def _check_due(self, message: PulledMessage) -> None:
-        """It is not early by any owner's clock."""
+        """Check that it is not early by any owner's clock."""
         due = dict(message.message.headers).get(DELIVER_AT)
         if due is not None and not self.is_ordered and int(due) > self.latest_us():
             self.violate(18, f"{message.offset} is handed out before its time")
@@ -221,7 +223,7 @@ class SubscriptionHistory:
     def _check_order(
         self, offsets: list[int], consumer: str, view: View, earliest: int, began_s: float
     ) -> None:
-        """Nothing is handed out before what comes before it: that is acknowledged, or with the
+        """Check the order of deliveries: what comes before a message is acknowledged, or with the
         same consumer."""
         if offsets != sorted(offsets):
             self.violate(18, f"handed out as {offsets}")
@@ -242,7 +244,7 @@ class SubscriptionHistory:
         return any(reason(offset) for reason in self.lawful)
 
     def _is_for_another(self, offset: int) -> bool:
-        """Only for another subscription; or nobody knows yet what it is."""
+        """Tell whether it is for another subscription only, or not known yet."""
         log = self.log
         if not log.only_for:
             return False
@@ -272,7 +274,8 @@ class SubscriptionHistory:
         return ask
 
     def acknowledged(self, ask: Ask, stale: Iterable[int], owner: Owner) -> list[int]:
-        """It was confirmed, except for these, of which nothing was done. What was confirmed."""
+        """Record a confirmation, except for these, which have no effect. Return what was
+        confirmed."""
         self.log.counts["acknowledgements"] += 1
         view, nothing = self.views[owner], set(stale)
         confirmed = [offset for offset in ask.offsets if offset not in nothing]
@@ -286,7 +289,7 @@ class SubscriptionHistory:
         return confirmed
 
     def refused(self, ask: Ask, owner: Owner) -> None:
-        """Nothing of it was done."""
+        """Record that the request had no effect."""
         self.views[owner].answered(ask, ())
         self._refuse(ask, ask.offsets)
 
@@ -309,13 +312,14 @@ class SubscriptionHistory:
         self.seeks_begun += 1
         begin = max(offset, owner.earliest_offset)
         generation = -1 if durable is None else durable.generation
-        former = view.sought(begin)
-        seek = Seek(self.seeks_begun, view, former, begin, self.asks, generation)
+        previous = view.sought(begin)
+        seek = Seek(self.seeks_begun, view, previous, begin, self.asks, generation)
         self.seeks.append(seek)
         return seek
 
     def sought(self, seek: Seek, offset: int) -> None:
-        """It was confirmed: everything from there on has to come again, nothing before it."""
+        """Record a confirmed seek: everything from there on has to be delivered again, nothing
+        before it."""
         self.log.counts["seeks"] += 1
         seek.is_confirmed = True
         durable = self.durable  # what it has come to by now was asked for before
@@ -327,9 +331,9 @@ class SubscriptionHistory:
             self.violate(19, f"a seek to {offset} is confirmed, and not durable")
 
     def not_sought(self, seek: Seek) -> None:
-        """It was refused, at once: nothing was done."""
+        """Record a seek that was refused at once, without effect."""
         self.seeks.remove(seek)
-        seek.view.restore(seek.former)
+        seek.view.restore(seek.previous)
 
     def outdates(self, pulled_at: int, owner: Owner) -> bool:
         """Tell whether ids say nothing at this instance that were given when so many seeks had
@@ -345,14 +349,15 @@ class SubscriptionHistory:
     # -- what may go -----------------------------------------------------------------------------
 
     def check_acked(self, offsets: Iterable[int]) -> None:
-        """These are acknowledged, durably: somebody has asked for it (18)."""
+        """Check that messages which are durably acknowledged were acknowledged by a request
+        (18)."""
         for offset in offsets:
             if not self.asked.get(offset) and not self._is_lawful(offset):
                 self.violate(18, f"{offset} counts as acknowledged, and nobody has asked for it")
                 return
 
     def check_trimmed(self, start_offset: int) -> None:
-        """Everything below was let go (20)."""
+        """Check a trim of everything below (20)."""
         durable = self.durable if self.info.config.durable else None
         if durable is not None and start_offset > durable.acked_to:
             self.violate(

@@ -1,4 +1,4 @@
-"""What the oracles of administration say to histories made by hand: of incarnations, of who may
+"""The verdicts of the administration oracles on histories made by hand: incarnations, who may
 append, of cursors, of compacted views."""
 
 from __future__ import annotations

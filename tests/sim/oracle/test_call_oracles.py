@@ -1,4 +1,4 @@
-"""What the oracle of calls says to histories that are made by hand."""
+"""The verdicts of the oracle of calls on histories made by hand."""
 
 from __future__ import annotations
 

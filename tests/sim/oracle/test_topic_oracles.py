@@ -1,4 +1,4 @@
-"""What the oracles of deliveries and of lists of ledgers say to histories made by hand."""
+"""The verdicts of the oracles of deliveries and ledger lists on histories made by hand."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def is_administered(seed: int) -> bool:
 
 
 def draw_admin_plan(seed: int) -> AdminPlan:
-    """Everything that the seed decides in advance."""
+    """Draw everything that the seed decides in advance."""
     is_unsubscribed = Random(f"admin unsubscribed {seed}").random() < UNSUBSCRIBED_SHARE
     story = UNSUBSCRIBED if is_unsubscribed else None
     for every, at, staged in STAGED:
@@ -157,7 +157,7 @@ class _Draw:
         return [*steps, *twins]  # two operators at once
 
     def _partition(self) -> int:
-        """Of a step; perhaps one that the topic does not have yet."""
+        """Draw the partition of a step; perhaps one that the topic does not have yet."""
         random = self._random
         is_elsewhere = random.random() < self._story.steps_elsewhere
         return random.randrange(self._partitions + 1) if is_elsewhere else 0

@@ -1,4 +1,4 @@
-"""What the seeds of the theme ADMINISTRATION do besides appending and reading: they delete the
+"""The work of the seeds of the theme ADMINISTRATION besides appends and reads: they delete the
 topic and create it anew, give it more partitions and other settings, create and delete its
 subscriptions, trim, fence, claim, compact and end it, while brokers contend and sweep.
 
@@ -14,11 +14,11 @@ from tests.sim.plan.plan import Moment
 from tests.sim.plan.topic_plan import ReaderPlan, TopicPlan
 
 EVERY = 4
-"""Of so many seeds one is of this theme."""
+"""The number of seeds of which one has this theme."""
 
 RECONCILE_MS = 1_050
-"""From one look at cursors to the next. More than any server of the store lags behind
-(``metadata/server.py``): what is missing at two looks is gone."""
+"""The interval between two checks of cursors. It is longer than any lag of the store's servers
+(``metadata/server.py``): what two checks miss is gone."""
 
 STEPS = (
     "recreate",
@@ -37,10 +37,10 @@ STEPS = (
     "sweep, held",
     "unload",
 )
-"""What an operator does. ``recreate``: delete the topic, then create one of its name; ``subscribe,
-die``: the broker dies when it has registered the subscription, before there is a cursor;
-``unsubscribe, unheard``: the delete does not get to the metadata store, and nobody knows that;
-``sweep, held``: the sweep's look at what hangs below the ids of topics takes long."""
+"""The steps of an operator. ``recreate``: delete the topic, then create one of its name;
+``subscribe, die``: the broker dies when it has registered the subscription, before there is a
+cursor; ``unsubscribe, unheard``: the delete does not reach the metadata store, without notice;
+``sweep, held``: the sweep's listing of the ids of topics takes long."""
 
 ADMIN_EVENTS = (
     "deleting",
@@ -53,9 +53,9 @@ ADMIN_EVENTS = (
     "sweeping",
     "looking",
 )
-"""What moments can be tied to, besides those of every history of topics. ``deleting``,
+"""The events that moments can be tied to, besides those of every history of topics. ``deleting``,
 ``registering``: a broker has begun; ``sweeping``: it has the sweep's lock; ``looking``: its
-reconciler begins to compare cursors; the others: it stands in the tree, or was answered."""
+reconciler begins to compare cursors; the others: the change is in the tree, or was answered."""
 
 
 @dataclass(frozen=True, slots=True)

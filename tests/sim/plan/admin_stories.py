@@ -32,7 +32,7 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What meets what. ``first``: steps that each such history has."""
+    """The steps that meet each other. ``first``: steps that each such history has."""
 
     first: tuple[str, ...]
     steps: tuple[str, ...]
@@ -53,12 +53,12 @@ class Story:
     is_slow: bool = False
     """The way from one of the brokers to metadata takes long, all the time."""
     early: float = 0.3
-    """How many steps and faults are tied to nothing."""
+    """The share of steps and faults that are tied to no event."""
     nths: tuple[int, ...] = (1, 1, 2, 2, 3)
     delays_ms: tuple[int, ...] = (0, 0, 0, 1, 2, 5, 20, 300)
     partitions: tuple[int, ...] = (1, 1, 2)
     writes_elsewhere: float = 0.3
-    """How many writers may write to another partition than the first one."""
+    """The share of writers that may write to another partition than the first one."""
     steps_elsewhere: float = 0.4
 
 

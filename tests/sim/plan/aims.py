@@ -1,4 +1,4 @@
-"""Whom a fault of a scene befalls, where that is known only once there is a ledger."""
+"""The targets of a scene's faults that are known only once there is a ledger."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.sim.plan.plan import Fault
 
 
 def aimed(fault: Fault, history: History, bookies: Iterable[str]) -> Fault | None:
-    """At the bookies that are now known to be the members it names: ``m1`` is the first one of the
-    first ledger, as that was created; and at those that are none, ``s1`` the first one. None: there
-    is no such bookie, or no ledger any more."""
+    """Aim at the bookies that are now known to be the members it names: ``m1`` is the first one of
+    the first ledger, as that was created; and at those that are none, ``s1`` the first one. None:
+    there is no such bookie, or no ledger any more."""
     parts = fault.target.split(">")
     if not any(part[0] in "ms" and part[1:].isdigit() for part in parts):
         return fault

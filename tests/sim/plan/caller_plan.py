@@ -1,5 +1,5 @@
-"""What some seeds of the topics' kind do: consumers call a subscription of all partitions of the
-topic over HTTP, through any broker, while partitions change their owners.
+"""The plan of some seeds of topics: consumers call a subscription of all partitions of the topic
+over HTTP, through any broker, while partitions change their owners.
 
 Each twelfth seed is such a history (23, 35, …), but for those of ``plan/topic_bookies.py``.
 """
@@ -23,7 +23,7 @@ from tests.sim.plan.topic_forwards import HTTP_TARGETS, OWNERS_GO, SILENT
 from tests.sim.plan.topic_plan import ProducerPlan, Sending, TopicPlan
 
 EVERY, REST = 12, 11
-"""Of so many seeds the one with this remainder is such a history."""
+"""The number of seeds of which the one with this remainder is such a history."""
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -38,9 +38,9 @@ SILENCE_MS = 4_000
 """Long enough for the session of a silent owner to end, and whoever waits for it to learn that."""
 
 STAGES, BROKEN, ONE_CONSUMER, SILENT_AMID = 4, 1, 2, 3
-"""Of four such histories in a row: one in which all connections break now and then, one in which
-consumers contend for an exclusive subscription, and one in which an owner falls silent amid changes
-of cursors, which take it long."""
+"""The stages of four such histories in a row: one in which all connections break now and then, one
+in which consumers contend for an exclusive subscription, and one in which an owner falls silent
+amid changes of cursors, which take it long."""
 
 EVENTS = ("append ack", "append ack", "takeover", "rolling", "recovering", "created")
 
@@ -78,7 +78,7 @@ def has_calls(seed: int) -> bool:
 
 
 def draw_call_plan(seed: int) -> CallPlan:
-    """Everything that the seed decides in advance."""
+    """Draw everything that the seed decides in advance."""
     plan = _Draw(Random(f"call plan {seed}")).plan(seed)
     random = Random(f"call plan {seed}, staged")
     stage = seed // EVERY % STAGES

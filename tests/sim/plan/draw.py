@@ -18,11 +18,11 @@ from tests.sim.plan.themes import THEMES
 from tests.sim.plan.themes_staged import STAGED
 
 STAGED_EVERY = 20
-"""Of so many seeds in a row those at the places of ``STAGED`` have its themes."""
+"""The number of seeds in a row of which those at the places of ``STAGED`` have its themes."""
 
 
 def draw_plan(seed: int) -> Plan:
-    """Everything that the seed decides in advance."""
+    """Draw everything that the seed decides in advance."""
     random = Random(f"plan {seed}")
     theme = random.choice(THEMES)
     staged = STAGED.get(seed % STAGED_EVERY)

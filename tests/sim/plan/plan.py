@@ -1,4 +1,4 @@
-"""What one seed does: sizes, work and faults, all drawn before the history begins
+"""The plan of one seed: sizes, work and faults, all drawn before the history begins
 (``plan/draw.py``).
 
 The list of faults is data: a failing history is repeated without some of them to find those that
@@ -25,7 +25,7 @@ EVENTS = (
     "removed",
     "compaction",
 )
-"""What a moment can be tied to; ``ledgers/runner.py`` counts them."""
+"""The events that a moment can be tied to; ``ledgers/runner.py`` counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookiePlan:
-    """How the bookies of a history are configured, and what may befall their data."""
+    """The configuration of a history's bookies, and the possible faults of their data."""
 
     bookies: int
     write_cache_bytes: int
     flush_ms: int
     file_bytes: int
-    """Of journals and entry logs: small ones, so that short histories go through many."""
+    """The size of journals and entry logs: small, so that short histories go through many."""
     victim: str
     """The one bookie that may lose data for good: of each entry Qa - 1 copies may be lost."""
     is_victim_synced: bool
@@ -123,10 +123,10 @@ class Plan(BookiePlan):
     faults: tuple[Fault, ...]
     length_ms: int
     ends_storage: bool
-    """At the end garbage is collected, and all ledgers are deleted. Not in every history: it takes
-    as long as all the rest."""
+    """True if at the end garbage is collected and all ledgers are deleted. Some histories do
+    without: it takes as long as all the rest."""
     last_deaths: tuple[Death, ...]
-    """In the end, while garbage is collected and entry logs are compacted."""
+    """The deaths at the end, while garbage is collected and entry logs are compacted."""
 
 
 TARGETS = {

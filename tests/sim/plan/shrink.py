@@ -1,4 +1,4 @@
-"""Which of a failing history's faults matter: leave some out, see whether it still fails."""
+"""The shrinking of a failed history: leave out faults, and see whether it still fails."""
 
 from __future__ import annotations
 

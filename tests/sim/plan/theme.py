@@ -1,4 +1,4 @@
-"""Which kinds of faults go together, and how busy everybody is meanwhile.
+"""Kinds of faults that go together, and the load meanwhile.
 
 A *theme* is what a seed is about: what breaks an ensemble change is not what breaks a replay. A
 *scene* of it is a few faults that have to meet on the same machines to do harm; the rest is drawn
@@ -16,7 +16,7 @@ SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 
 
 
 DELETE_WHEN = ("created", "ack", "closed", "closed", "recovering")
-"""Also ledgers that are still written, or just recovered."""
+"""The moments of a deletion, which include ledgers that are still written, or just recovered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,13 @@ class Theme:
     storage_ends: float = 0.2
     """The share of histories that end with the end of all ledgers."""
     last_effects: tuple[int, ...] = ()
-    """Of their last compaction, if any: at one of these the power of each bookie fails."""
+    """The effects of the last compaction, if any, at one of which the power of each bookie
+    fails."""
     recover_when: tuple[str, ...] = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
     """Mostly in the middle of writing, or of another recovery."""
     recover_at: Moment | None = None
-    """When all recoverers come, to the first writer's ledger; None: each at a moment of its own."""
+    """The moment at which all recoverers come to the first writer's ledger; None: each at its
+    own."""
     endings: tuple[str, ...] = ("close", "close", "leave", "leave", "abandon")
     spares: tuple[int, ...] = (0, 1, 1, 2)
     """Bookies beyond the largest ensemble."""
@@ -75,14 +77,14 @@ class Theme:
     flush_ms: tuple[int, ...] = (100, 1_000, 5_000)
     scenes: tuple[Scene, ...] = ()
     scenes_played: tuple[int, ...] = (1, 1, 2)
-    """So many of them in a seed of the theme, if there are any."""
+    """The number of scenes in a seed of the theme, if there are any."""
     other_kinds: tuple[int, ...] = (0, 1, 2, 3, 4, 6)
-    """So many kinds of faults besides."""
+    """The number of further kinds of faults."""
     strays: float = 0.3
     """The share of moments that are tied to no event."""
     bursts: tuple[int, ...] = (1, 4, 10, 25)
     entry_bytes: tuple[int, ...] = (20, 200, 2000)
-    """So large are the largest entries of a ledger."""
+    """The sizes of the largest entries of a ledger."""
     write_cache_kb: tuple[int, ...] = (4, 16, 1024)
     haunted: float = 0.6
     """The share of histories with ghosts (``ledgers/ghosts.py``)."""

@@ -211,7 +211,8 @@ RESTARTS = Theme(
         ),
     ),
 )
-"""What one replay finds and nobody changes any more has to come through the next flush."""
+"""Restarts: what one replay finds, and no client changes any more, has to survive the next
+flush."""
 
 SYNCS = Theme(
     kinds=("sync error, crash", "kill client", "reset", "power loss", "sync error"),
@@ -289,7 +290,7 @@ REPLIES = Theme(
         (Step("metadata reply lost", "r", ("recovering", "fence"), (1, 2)),),
     ),
 )
-"""Whoever changes metadata does not hear what became of it."""
+"""Clients that change metadata do not learn the outcome."""
 
 THEMES = (
     ANYTHING,

@@ -30,8 +30,8 @@ DAMAGED = replace(
         ),
     ),
 )
-"""Of the last entries of a dead writer one copy is damaged, another one's bookie is slow to say
-that it has it, and the third bookie has nothing of them."""
+"""One copy of a dead writer's last entries is damaged, the bookie of another is slow to report it,
+and the third bookie has none of them."""
 
 UNFENCED = replace(
     MISSED,

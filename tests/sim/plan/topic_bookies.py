@@ -1,4 +1,4 @@
-"""What befalls the bookies under topics: disks that are lost, rot or fill up, and five machines.
+"""The faults of the bookies under topics: disks that are lost, rot or fill up, and five machines.
 
 Drawn by a stream of its own, over the plan that ``plan/topic_draw.py`` has made. As in histories of
 ledgers one bookie at most, the victim, loses data for good; every shape has Qa 2 at least, so what
@@ -36,7 +36,7 @@ DISK_TARGETS = {
 """Kinds of faults, and what they befall."""
 
 ENSEMBLES = (3, 3, 3, 4, 5)
-"""Of three copies on five bookies: some striped, some with bookies to spare."""
+"""The ensemble sizes, with three copies on five bookies: some striped, some with spare bookies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class DiskTheme:
     takeovers: tuple[int, ...] = (0, 1, 2)
     unsynced: float = 0.2
     doubts: float = 0.0
-    """How often the faults are those of ``_Draw._ownership_check`` alone."""
+    """The share of histories whose faults are those of ``_Draw._ownership_check`` alone."""
     away_ms: tuple[int, ...] = (1_000, 2_000, 3_500)
-    """In these, so long is who holds the last entries away."""
+    """The time for which the bookies with the last entries are away in these histories."""
     lengths_ms: tuple[int, ...] = ()
-    """Of the histories, if any; else as they were drawn."""
+    """The lengths of the histories, if any; otherwise as they were drawn."""
     settings: tuple[tuple[str, int], ...] = ()
-    """Of the topic."""
+    """The settings of the topic."""
 
 
 DISKS = DiskTheme(
@@ -103,11 +103,11 @@ DOUBTED = replace(
 knows where it ends."""
 
 STAGED_EVERY = 20
-"""Of so many seeds in a row one has the theme DOUBTED."""
+"""The number of seeds in a row of which one has the theme DOUBTED."""
 DOUBTED_AT = 11
 
 SHARE = 0.35
-"""Of all histories."""
+"""The share of all histories."""
 
 TAKEOVERS = ("believe", "believe", "kill broker", "unload", "pause broker")
 
@@ -176,7 +176,7 @@ class _Draw:
         return Moment(random.choice(self._theme.events), nth, random.choice((0, 0, 1, 5, 20, 300)))
 
     def _takeover(self, disks: list[Fault]) -> Fault:
-        """Somebody takes the log over soon after a disk failed."""
+        """Let a broker take the log over soon after a disk failed."""
         random = self._random
         broker = f"k{random.randint(1, self._plan.brokers)}"
         after, kind = random.choice(disks), random.choice(TAKEOVERS)
@@ -185,8 +185,8 @@ class _Draw:
         return Fault(moment, kind, broker, random.choice((300, 2_000)), random.random())
 
     def _ownership_check(self) -> list[Fault]:
-        """Of three bookies one never got the last entries, one forgets them, and one holds them and
-        is away while the log is taken over: only who waits for it learns where the log ends."""
+        """Stage three bookies: one never got the last entries, one loses them, and one holds them
+        and is away while the log is taken over: only who waits for it learns where the log ends."""
         random = self._random
         brokers = [f"k{n + 1}" for n in range(self._plan.brokers)]
         ignorant, holder = random.sample([b for b in self._bookies if b != self._victim], 2)

@@ -32,7 +32,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 RETENTION = (("retention_bytes", 1), ("retention_bytes", 500), ("retention_ms", 100))
-"""So little is kept, of what nobody needs any more."""
+"""The retention settings, which keep little of what is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +144,13 @@ MEMORIES = TopicTheme(
     conditions=("sequence", "key", "key"),
     subscriptions=(1, 1, 2),
 )
-"""What a partition knows of producers and subscriptions has to outlast many owners."""
+"""The memory of a partition, of producers and subscriptions, has to outlast many owners."""
 
 THEMES = (ANYTHING, CONTENTION, ROLLS, ROLLS, LEDGERS, MEMORIES, MEMORIES)
 
 
 def draw_topic_plan(seed: int) -> TopicPlan:
-    """Everything that the seed decides in advance."""
+    """Draw everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
     drawn = with_refusals(with_http(with_bookies(with_subscribers(plan))))
     return with_owners(with_limits(drawn))

@@ -21,10 +21,10 @@ HTTP_TARGETS = {
 """Kinds of faults, of the connections to a broker, and what they befall."""
 
 SHARE = 0.35
-"""Of all histories."""
+"""The share of all histories."""
 
 REFUSALS = 0.2
-"""Of those with subscriptions."""
+"""The share of histories with subscriptions."""
 
 EVENTS = ("append", "append ack", "append ack", "takeover", "rolling", "recovering", "sealed")
 

@@ -16,7 +16,7 @@ from tests.sim.plan.topic_plan import ConsumerPlan, Sending, SubscriptionPlan, T
 
 EVERY = 20
 QUOTAS_AT, FORGOTTEN_AT, RARE_AT = 13, 17, 9
-"""Of so many seeds in a row those with these remainders are staged."""
+"""The places, in so many seeds in a row, of the staged ones."""
 
 RARE = ("swizzle", "read only", "slow network")
 """One of them after the other has its turn."""
@@ -90,7 +90,7 @@ def _subscription(random: Random, number: int) -> SubscriptionPlan:
 
 
 def _consumer(random: Random, subscription: int) -> ConsumerPlan:
-    """It acknowledges all that it gets, sooner or later."""
+    """Return a consumer that acknowledges all that it gets, sooner or later."""
     return ConsumerPlan(
         f"c{subscription + 1}",
         subscription,

@@ -1,4 +1,4 @@
-"""What one seed of the topics' kind does: brokers that contend for a topic, its clients, faults.
+"""The plan of one seed of topics: brokers that contend for a topic, its clients, faults.
 
 Drawn before the history begins (``plan/topic_draw.py``), like the plans of ledgers
 (``plan/plan.py``).
@@ -24,8 +24,8 @@ TOPIC_EVENTS = (
     "rolling",
     "sealed",
 )
-"""What a moment can be tied to: events of ledgers, appends, and changes of a partition's ledger
-list."""
+"""The events that a moment can be tied to: those of ledgers, appends, and changes of a partition's
+ledger list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ProducerPlan:
     wanders: float
     restarts: float
     over_http: bool = False
-    """It sends through the brokers' front doors, which pass on what belongs to others."""
+    """True if it sends over HTTP to brokers, which forward what belongs to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class SubscriptionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """Of the subscription with this index. ``pulls``: messages at a time. ``through``: how often it
-    acknowledges all up to a message, where that is possible; the last four say how often it does
-    so, instead of acknowledging in time."""
+    """The plan of a consumer of the subscription with this index. ``pulls``: messages at a time.
+    ``through``: how often it acknowledges all up to a message, where that is possible; the last
+    four say how often it does so, instead of acknowledging in time."""
 
     machine: str
     subscription: int
@@ -87,7 +87,7 @@ class ConsumerPlan:
     extends: float
     seeks: float
     roves: bool = False
-    """It is a ``Rover``, and does what that does."""
+    """True if it is a ``Rover``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +106,11 @@ class TopicPlan(BookiePlan):
     faults: tuple[Fault, ...]
     length_ms: int
     delays: float = 0.0
-    """How often messages are to be delivered later."""
+    """The share of messages with a later time of delivery."""
     dead_letters: int | None = None
     """The partition that they go to, and come back from."""
     hurries: float = 0.0
-    """How often a producer or a consumer gives a request up almost at once."""
+    """The share of requests that a producer or a consumer cancels almost at once."""
     forgets: bool = False
     """Brokers keep hardly any messages in memory."""
 

@@ -1,4 +1,4 @@
-"""What befalls subscriptions: seeks that meet each other, time to live, quotas, cursors in memory.
+"""The faults of subscriptions: seeks that meet each other, time to live, quotas, cursors in memory.
 
 Drawn by a stream of its own, over the plan that ``plan/topic_draw.py`` has made, as are the disks
 of ``plan/topic_bookies.py``. A seek meets other seeks, acknowledgements and takeovers above all: an
@@ -17,7 +17,7 @@ from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from tests.sim.topics.rover import faults_of_rover
 
 SHARE = 0.5
-"""Of all histories."""
+"""The share of all histories."""
 
 TAKEOVERS = ("believe", "believe", "unload", "kill broker", "pause broker")
 CUT_OFF = ("cut off", "cut off", "believe, cut off", "slow bookie")
@@ -41,13 +41,13 @@ class SubscriberTheme:
     latest_start: float = 0.0
     """Consumers begin when this part of the history is over, at the earliest."""
     max_deliveries: tuple[int | None, ...] = (None,)
-    """Of the first subscription."""
+    """The limit of deliveries of the first subscription."""
     refuses: tuple[float, ...] = (0.0, 0.1)
     delays: float = 0.0
     kept: float = 0.3
-    """How much of the plan's other faults."""
+    """The share of the plan's other faults that is kept."""
     forgets: float = 0.1
-    """How often brokers keep hardly any messages in memory."""
+    """The share of histories in which brokers keep hardly any messages in memory."""
     roves: bool = False
     """The first consumer is a rover, with faults that are made for it."""
 
@@ -64,7 +64,7 @@ ENDS = SubscriberTheme(
     seeks=(0.0, 0.0, 0.1),
     thinks_ms=(20, 100, 400),
 )
-"""What is too old, or too much, counts as acknowledged."""
+"""The theme in which messages that are too old, or too many, count as acknowledged."""
 VOLATILE = SubscriberTheme(durable=0.3, seeks=(0.0, 0.1), retention=1.0, subscriptions=(1, 2))
 
 LATE = SubscriberTheme(
@@ -84,7 +84,7 @@ LETTERS = SubscriberTheme(
     takeovers=(0, 1, 2),
     subscriptions=(1, 2),
 )
-"""What fails too often goes to the dead letters, and comes back from there."""
+"""The theme in which messages that fail too often go to the dead letter topic, and are replayed."""
 LATER = SubscriberTheme(delays=0.4, takeovers=(0, 1, 2))
 
 ROVES = SubscriberTheme(

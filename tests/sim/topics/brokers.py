@@ -43,7 +43,7 @@ TOPIC = TopicName("sim", "topic")
 USUAL = BrokerConfig("", "")
 
 ANSWER_S = 4.0
-"""How long a client waits."""
+"""The time for which a client waits."""
 
 _WAY_S = (0.0001, 0.002)
 
@@ -313,7 +313,7 @@ async def _unloaded(broker: Broker, partition: int) -> None:
 
 
 def believe(broker: Broker, machine: BrokerMachine) -> None:
-    """From now on the broker looks away from owner nodes whenever its machine ``believes``."""
+    """Let the broker ignore owner nodes from now on, whenever its machine ``believes``."""
     ownership = broker._services.ownership
     claim, get = ownership.claim, ownership.get
 

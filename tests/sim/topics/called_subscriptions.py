@@ -1,5 +1,5 @@
-"""What the service's endpoints ask of a subscription at an instance of the log's owner, for a call
-of a client (``oracle/call_history.py``)."""
+"""The requests of the service's endpoints to a subscription at an instance of the log's owner, for
+a call of a client (``oracle/call_history.py``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The course of a history of calls, and its invariant beside ``topics/runner.py``.
 
-26 a request to a subscription is carried out by one owner of a partition, unless the former one has
-   let it go for certain; its answer says what was done                       oracle/call_history.py
+26 a request to a subscription is carried out by one owner of a partition, unless the previous one
+   has certainly not done it; its answer says what was done        oracle/call_history.py
 """
 
 from __future__ import annotations

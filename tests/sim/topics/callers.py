@@ -24,7 +24,7 @@ from tests.sim.topics.posts import CONNECT_S
 from tests.sim.topics.reads import READ_BYTES
 
 NAME = "s1"
-"""Of the subscription."""
+"""The name of the subscription."""
 
 Messages = list[dict[str, Any]]
 
@@ -44,7 +44,7 @@ class Caller:
         self._number = 0
 
     async def run(self) -> None:
-        """Until the safety phase ends."""
+        """Run until the safety phase ends."""
         plan, chance = self._plan, self._chance
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self._clients.is_over.is_set():
@@ -115,7 +115,7 @@ class Caller:
     async def _say(
         self, verb: str, ids: Sequence[str], body: Any, *, ended: Sequence[str] | None = None
     ) -> None:
-        """It works on these, or on those ``ended``, no more."""
+        """Send a request about these ids; the work on them, or on those ``ended``, ends with it."""
         now_s = asyncio.get_running_loop().time()
         self._calls.ends(ids if ended is None else ended, now_s)
         call, told = await self._call(verb, body)

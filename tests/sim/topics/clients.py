@@ -1,4 +1,4 @@
-"""What all clients of topics do, and readers; each in a process of its own.
+"""The work that all clients of topics share, and readers; each in a process of its own.
 
 A client asks any broker, and goes where it is sent. The broker's answers are noted where they are
 given, in the broker's process, whether or not they reach the client.
@@ -39,7 +39,7 @@ HURRY_S = 0.02
 MOST_LATER_US = 600_000
 
 LOOKS = 0.15
-"""How often a reader asks for something else than messages."""
+"""The share of a reader's requests for something else than messages."""
 
 
 class Clients:

@@ -41,7 +41,7 @@ class Consumer:
         """What it got before."""
 
     async def consume(self, plan: ConsumerPlan) -> None:
-        """Until the safety phase ends."""
+        """Run until the safety phase ends."""
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self._clients.is_over.is_set():
             pulled = await self.pull(plan.pulls)
@@ -61,7 +61,7 @@ class Consumer:
             await self.acknowledge(await self.pull(100))
 
     async def _acknowledge_late(self) -> None:
-        """What it got from whichever owner, before whichever seeks."""
+        """Acknowledge messages that it got before, from any owner and before any seeks."""
         if self._hoard:
             old = self._chance.choice(self._hoard)
             is_ordered = self._subscription.info.config.type in ORDERED
@@ -79,10 +79,12 @@ class Consumer:
             await asyncio.sleep(self._chance.uniform(0, 10 * plan.thinks_ms / 1000))
 
     async def _treat(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
-        """What it does with what it got."""
+        """Acknowledge, refuse, extend or keep the messages that it got."""
         what = self._chance.random()
         if what < plan.vanishes:
-            await asyncio.sleep(self._chance.uniform(0, 2 * self._lease_s))  # a former lease, then
+            await asyncio.sleep(
+                self._chance.uniform(0, 2 * self._lease_s)
+            )  # a previous lease, then
             if self._chance.random() < 0.5:
                 return
         elif what < plan.vanishes + plan.refuses:
@@ -118,7 +120,7 @@ class Consumer:
         await self._ask(partial(self._extended, pulled))
 
     async def seek(self, offset: int | None = None) -> None:
-        """There, or anywhere."""
+        """Seek there, or anywhere."""
         log = self._subscription.log
         if offset is None:
             offset = self._chance.randint(log.start_offset, log.known_end)

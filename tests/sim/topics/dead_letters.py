@@ -37,7 +37,7 @@ class Keyed:
         self._sent: dict[str, Sent] = {}
 
     async def append(self, message: Message, key: str) -> None:
-        """Raises FencelogError: it may be there."""
+        """Forward a message. Raises FencelogError: it may have been appended."""
         conditions = AppendConditions(SequenceRange(1, RANGE_KEY, producer_digest(key.encode())))
         if key not in self._sent:
             self._sent[key] = self._log.new(message.value, is_batch=False, conditions=conditions)

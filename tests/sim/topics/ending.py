@@ -120,7 +120,7 @@ class TopicEnding:
         return False
 
     def _has_let_go(self, log: LogHistory) -> bool:
-        """Only the last messages are left, and the ledger that is written next."""
+        """Tell whether only the last messages are left, and the ledger that is written next."""
         return len(self._ledger_lists.ledger_lists[log.partition].segments) <= 2
 
     def _all_serve(self) -> bool:
@@ -135,7 +135,7 @@ class TopicEnding:
         machine = self._clients.some_broker(self._chance)
         sent: Sent | None = None
         while sent is None or sent.offset is None:
-            if sent is None or sent.may_be_there:  # a new one: the former may be there
+            if sent is None or sent.may_be_there:  # a new one: the previous may be there
                 sent = log.new(f"z/{len(log.sent)}".encode(), is_batch=False)
             try:
                 (refused,) = await machine.ask(partial(append_all, log, [sent]))

@@ -87,7 +87,7 @@ class TopicInjector(Injector):
         return _nothing
 
     def _cut_off_from_bookies(self, machine: BrokerMachine) -> Undo:
-        """It reaches metadata, and no bookie."""
+        """Cut the broker off from bookies, but not from metadata."""
         for bookie in self._cluster.bookies:
             self._network.block(machine.name, bookie)
 
@@ -107,7 +107,7 @@ class TopicInjector(Injector):
         return _nothing
 
     def _lose_reply(self, machine: BrokerMachine) -> Undo | None:
-        """Of its next change of a list of ledgers."""
+        """Lose the answer to its next change of a ledger list."""
         for store in self._stores(machine):
             store.lose_next_reply("/logs/")
             return _nothing

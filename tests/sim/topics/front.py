@@ -44,7 +44,7 @@ from tests.sim.topics.http import Door, Http
 
 
 class Taken:
-    """Which appends owners hold, or have answered, that came through a front door."""
+    """The appends over HTTP that owners hold, or have answered."""
 
     def __init__(self, logs: list[LogHistory]) -> None:
         self.logs = logs
@@ -87,7 +87,7 @@ class Taken:
 
 
 def is_sent_once(sent: Sent) -> bool:
-    """Without a number or a key a producer never sends again."""
+    """Tell whether an append is never sent again, having neither a number nor a key."""
     return sent.conditions.sequences is None
 
 
@@ -174,8 +174,8 @@ class Front:
 
 
 def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
-    """As ``build_app`` puts it together, without all that is neither an append nor, where there are
-    calls, of subscriptions."""
+    """Build the application as ``build_app`` does, without all that is neither an append nor, where
+    there are calls, of subscriptions."""
     taking: Any = _TakingBroker(broker, taken)
     metrics, waits, round_robin, bodies = ApiMetrics(), Waits(), RoundRobin(), BodyReader()
     forwarder = Forwarder(links)

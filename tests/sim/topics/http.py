@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from tests.sim.topics.brokers import BrokerMachine
 
 SHUTDOWN_S = 3.0
-"""As ``api.serve`` has it: requests under way when a server closes get this long."""
+"""The time that requests in flight get when a server closes, as in ``api.serve``."""
 
 REUSED = 0.7
-"""How often a connection that is open already is used."""
+"""The share of requests that use a connection which is open already."""
 
 
 IS_FORWARDED: ContextVar[bool] = ContextVar("IS_FORWARDED", default=False)
-"""Whether what is being served was passed on by another broker."""
+"""True if the request that is being served was forwarded by another broker."""
 
 
 class Refused(Exception):
-    """Nobody listens there. Nothing was sent."""
+    """The error of a connection that was refused. Nothing was sent."""
 
 
 class NoConnection(Exception):
@@ -76,7 +76,7 @@ class Request:
     headers: RawHeaders
     body: bytes
     call: Call | None = None
-    """What it is a part of."""
+    """The call that it is a part of."""
 
     @property
     def scope(self) -> Scope:
@@ -97,8 +97,8 @@ class Request:
 
 
 class Door:
-    """Where a broker's process listens. ``build``: makes the application, at the first request;
-    ``links``: what else is closed with it."""
+    """The listening end of a broker's process. ``build``: makes the application, at the first
+    request; ``links``: what else is closed with it."""
 
     def __init__(
         self,
@@ -202,8 +202,8 @@ async def posted_at_once(app: Any, request: Request) -> Answer | None:
 
 
 BREAKS = ("before", "amid", "after", "head")
-"""When a connection breaks: the request has not arrived; it is being served; its answer was on the
-way, or the rest of it."""
+"""The moments at which a connection breaks: the request has not arrived; it is being served; its
+answer was in flight, or the rest of it."""
 
 AMID_S = 0.02
 
@@ -232,7 +232,7 @@ class Http:
     async def ask(
         self, target: str, request: Request, *, connect_s: float, answer_s: float
     ) -> Answer:
-        """Of the running process. Raises Refused, NoConnection, Broken, Silent."""
+        """Send from the running process. Raises Refused, NoConnection, Broken, Silent."""
         here = current_process()
         door = self._kept.get((here, target))
         if door is None or not self._seems_open(door) or self._chance.random() > REUSED:

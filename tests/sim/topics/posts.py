@@ -57,7 +57,7 @@ def _unknown(target: str, why: Exception | None) -> FencelogError:
 
 
 def _note_success(log: LogHistory, sent: Sent, answer: Answer) -> None:
-    """What the client is told is what an owner has said."""
+    """Check that the client's answer is an owner's."""
     told = msgspec.json.decode(answer.body)
     offset = told["appended"][0]["offset"] if sent.is_batch else told["offset"]
     if not sent.is_certain:
@@ -84,7 +84,8 @@ def _request(log: LogHistory, sent: Sent) -> Request:
 
 
 def _conditions(sent: Sent) -> list[tuple[bytes, bytes]]:
-    """As a client states them: who produces and which of its messages it is stands in these."""
+    """Return the conditions as a client states them: who produces and which of its messages it is
+    stands in these."""
     name = sent.payloads[0].rpartition(b".")[0]
     headers: list[tuple[bytes, bytes]] = []
     sequences = sent.conditions.sequences

@@ -21,10 +21,10 @@ from tests.sim.topics.clients import RETRY_PAUSE_S, Clients, append_all
 from tests.sim.topics.posts import post_all
 
 REPEATS = 0.15
-"""How often it sends again what it need not: at once, soon, or much later."""
+"""The share of appends that are sent again without need: at once, soon, or much later."""
 
 OVERTAKES = 0.05
-"""How often what comes later arrives first."""
+"""The share of appends that are overtaken by a later one."""
 
 KEYS = (None, b"one", b"two", b"three")
 
@@ -42,7 +42,7 @@ class Producer:
         self._epoch = 0
         self._sequence = 0
         self._old: list[asyncio.Task[list[FencelogError | None]]] = []
-        """What former epochs still send."""
+        """What previous epochs still send."""
         self._waiting: list[Sent] = []
         """Of those that are sent again: what is not acknowledged yet."""
         self._done: list[Sent] = []
@@ -70,12 +70,13 @@ class Producer:
             await asyncio.wait(self._old)
 
     async def _repeat(self) -> None:
-        """Something that was acknowledged long ago, once more."""
+        """Send an append again that was acknowledged long ago."""
         if self._done and self._chance.random() < REPEATS:
             await self._send([self._chance.choice(self._done)])
 
     def _restart(self) -> None:
-        """As a new process of the same name: what was on its way is given up, and arrives late."""
+        """Begin as a new process of the same name: requests in flight are abandoned, and arrive
+        late."""
         if self._waiting:
             self._old.append(asyncio.create_task(self._send(list(self._waiting))))
         self._epoch, self._sequence = self._epoch + 1, 0
@@ -132,7 +133,7 @@ class Producer:
         return errors
 
     async def _post(self, waiting: list[Sent]) -> list[FencelogError | None]:
-        """As ``_send``, over HTTP: whoever is asked finds the owner."""
+        """Send as ``_send``, over HTTP: the broker that is asked finds the owner."""
         clients, chance = self._clients, self._chance
         errors = await post_all(clients.front, self._machine.name, self._log, waiting)
         if any(errors):

@@ -1,4 +1,5 @@
-"""What an owner answers of its log: reads, its tail, offsets by time, ranges for direct readers.
+"""The answers of an owner about its log: reads, its tail, offsets by time, ranges for direct
+readers.
 
 Noted in the broker's process, at the moment of the answer. An instance that has acknowledged a
 message, or shown it, never shows a lower tail afterwards; one that has been replaced may show less
@@ -23,7 +24,7 @@ WAIT_MS = 200
 
 
 def look_at_tail(log: LogHistory, instance: PartitionLog) -> None:
-    """What it would show now."""
+    """Record the tail that the instance would show now."""
     log.tail_shown(instance.tail_offset, log.floor_of(instance, instance.epoch), instance)
 
 
@@ -60,7 +61,7 @@ async def look_up(log: LogHistory, time_us: int, broker: Broker) -> None:
 
 
 async def read_directly(log: LogHistory, instance: PartitionLog) -> None:
-    """As a reader that has the ranges from the owner, and the entries from bookies."""
+    """Read as a reader that has the ranges from the owner, and the entries from bookies."""
     floor = log.floor_of(instance, instance.epoch)
     answer = await instance.segments()
     log.counts["direct reads"] += 1

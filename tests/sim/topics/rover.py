@@ -34,13 +34,14 @@ TRIES = 60
 
 CUT_OFF_MS = 1_500
 BEFORE_TAKEOVER_MS = 700
-"""From when an owner is cut off until another one takes over: it takes a seek meanwhile."""
+"""The time from cutting an owner off until another one takes over: the owner takes a seek
+meanwhile."""
 EACH_MS = 2_400
-"""From when an owner is cut off until the next one is."""
+"""The time from cutting one owner off until the next one is."""
 
 
 class Outcome(Enum):
-    """Of a seek."""
+    """The outcome of a seek."""
 
     DONE = auto()
     REFUSED = auto()
@@ -66,7 +67,7 @@ def faults_of_rover(random: Random, brokers: int, length_ms: int) -> Iterator[Fa
 
 
 class Rover(Consumer):
-    """Nobody else seeks in its subscription."""
+    """A consumer that alone seeks in its subscription."""
 
     async def consume(self, plan: ConsumerPlan) -> None:
         await asyncio.sleep(plan.starts_ms / 1000)
@@ -99,11 +100,11 @@ class Rover(Consumer):
         return []
 
     async def _seek_elsewhere(self) -> bool:
-        """Until the next owner confirms it, or that one, if it is the next as well. A seek that
-        would wait for the takeover is one more that the next owner takes."""
+        """Seek until the next owner confirms it, or the same one, if it is the next as well. A seek
+        that would wait for the takeover is one more that the next owner takes."""
         await asyncio.sleep(TAKEOVER_S)
-        former = self._machine
-        while self._machine is former:
+        previous = self._machine
+        while self._machine is previous:
             self._machine = self._clients.some_broker(self._chance)
         for _ in range(TRIES):
             if self._clients.is_over.is_set():
@@ -117,6 +118,6 @@ class Rover(Consumer):
         return False
 
     async def _request(self, work: Work) -> Any:
-        """Of an owner that knows the cursor already it is not asked to make sure of that."""
+        """Ask an owner that knows the cursor without making sure of that first."""
         attend = partial(self._attend, work, makes_sure=False)
         return await self._machine.ask(attend, timeout_s=LOST_S)

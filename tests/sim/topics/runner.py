@@ -62,7 +62,7 @@ BUDGET_S = 250.0
 
 
 REPLAYS = ConsumerPlan("c0", 0, 300, 3, 100, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""When dead letters go back, and how many at a time."""
+"""The schedule of replays of dead letters, and their size."""
 
 
 def run_topic_seed(
@@ -190,7 +190,8 @@ class _Play:
 def _subscription(
     number: int, plan: SubscriptionPlan, logs: list[LogHistory]
 ) -> SubscriptionHistory:
-    """With a cursor at the beginning of the log. It keeps everything behind that from going."""
+    """Create a subscription at the beginning of the log, which keeps everything from being
+    trimmed."""
     log = logs[plan.partition]
     info = SubscriptionInfo(plan.name, f"{number:024x}", plan.config, "earliest")
     subscription = SubscriptionHistory(log, info)

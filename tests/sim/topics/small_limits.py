@@ -13,10 +13,10 @@ from fencelog.broker.read.tail_cache import TailCache
 from fencelog.broker.subscriptions import dead_letters
 
 Limits = tuple[tuple[Any, str, Any], ...]
-"""Of a module or a function: the name, and the value for a while."""
+"""The module or function, the name in it, and its temporary value."""
 
 HOLD_S = 0.4
-"""How long a quota holds appends."""
+"""The time for which a quota holds appends."""
 
 LIMITS: Limits = (
     (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries

@@ -1,4 +1,4 @@
-"""Whoever opens a partition for the first time looks whether the topic is there still, and undoes
+"""A broker that opens a partition for the first time checks that the topic still exists, and undoes
 what it has made if not: never because of a server of the metadata store that lags behind."""
 
 from __future__ import annotations

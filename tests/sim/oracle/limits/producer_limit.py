@@ -16,7 +16,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange
 
 Known = tuple[int, int]
-"""Of a producer: its epoch, and the next sequence number."""
+"""A producer's epoch and next sequence number."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +35,7 @@ class Try:
 
 @dataclass(slots=True)
 class ProducerLimit:
-    """Of one partition, which remembers ``most`` producers."""
+    """The oracle of one partition, which remembers ``most`` producers."""
 
     most: int
     violate: Callable[[int, str], None]
@@ -54,7 +54,7 @@ class ProducerLimit:
         return sequences is not None and sequences.kind == RANGE_SEQUENCE
 
     def check(self, written: dict[int, SequenceRange]) -> None:
-        """Everything was read. ``written``: by offset, the appends with sequence numbers."""
+        """Check the whole log. ``written``: the appends with sequence numbers, by offset."""
         walk = _Walk(self.most, written)
         for offset, sequences in written.items():
             settled = [one.settled for one in self.tries if one.sequences == sequences]
@@ -74,7 +74,7 @@ class ProducerLimit:
 
 
 class _Walk:
-    """What is known after each append of the log."""
+    """The producers that are known after each append of the log."""
 
     def __init__(self, most: int, written: dict[int, SequenceRange]) -> None:
         self._written = written

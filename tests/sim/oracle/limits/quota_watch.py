@@ -1,4 +1,4 @@
-"""Which appends a backlog quota lets in: the oracle of ``hold`` and ``refuse`` (27).
+"""The appends that a backlog quota admits: the oracle of ``hold`` and ``refuse`` (27).
 
 An instance compares the backlog with the quota now and then, and what it finds holds until the next
 time. What it finds is compared with the backlog as the oracle knows it: the bytes of the messages
@@ -25,7 +25,7 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 
 LATE_S = 0.1
-"""How late the appends that were held for long enough may be refused."""
+"""The delay with which appends that were held for long enough may be refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,8 @@ class _Asked:
 
 
 class QuotaWatch:
-    """Of one partition. ``subscriptions``: all that have a durable cursor in it."""
+    """The oracle of one partition's quota. ``subscriptions``: all that have a durable cursor in
+    it."""
 
     def __init__(
         self,
@@ -99,7 +100,8 @@ class QuotaWatch:
             self._log.violate(27, f"refused after {now_s - gate.since_s:.6f} s over the quota")
 
     def _check_held(self, gate: Gate, asked: _Asked, future: AppendFuture, now_s: float) -> None:
-        """If it was held all the time, it was not written, and was refused in time."""
+        """Check that an append which was held all the time was not written, and was refused in
+        time."""
         gate.held.discard(asked)
         if not (asked.was_over and gate.is_over and asked.turns == gate.turns):
             return
@@ -144,7 +146,7 @@ class QuotaWatch:
             self._log.violate(27, f"{least:.0f} bytes are within the quota of {self._quota}")
 
     def _backlog(self, instance: PartitionLog) -> tuple[float, float]:
-        """Of the slowest subscription, the bytes at least and at most."""
+        """Return the least and the most bytes of the slowest subscription's backlog."""
         confirmed, durable = inf, inf
         for subscription in self._subscriptions:
             first, last = self._cursor(subscription, instance)
@@ -178,8 +180,8 @@ class QuotaWatch:
     def _bytes_from(
         self, segment: Segment, offset: float, tail: int, *, is_all: bool = False
     ) -> float:
-        """Of its messages from there on, as if all had one size. ``is_all``: count also what is not
-        acknowledged."""
+        """Return the bytes of its messages from there on, as if all had one size. ``is_all``: count
+        also what is not acknowledged."""
         if segment.base_offset is None:
             return 0.0
         payloads = self._log.history.ledgers[segment.ledger_id].payloads

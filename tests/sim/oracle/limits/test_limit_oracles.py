@@ -1,5 +1,5 @@
-"""What the oracles of limits say to histories that are made by hand: quotas that hold or refuse
-appends, partitions that forget producers."""
+"""The verdicts of the limit oracles on histories made by hand: quotas that hold or refuse appends,
+partitions that forget producers."""
 
 from __future__ import annotations
 
