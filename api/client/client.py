@@ -9,7 +9,8 @@
 Every failure is a FencelogError, rebuilt from the service's problem document, so callers decide by
 ``error.code``. The outcome of an append that was sent and not answered is unknown: APPEND_UNKNOWN,
 never resent here. A request that reached no server goes to the next one; when none can be reached
-the code is NO_OWNER, and nothing was done.
+the code is NO_OWNER, and nothing was done. What belongs to one partition goes straight to its
+owner, as soon as an answer has named it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from urllib.parse import quote, urlencode
 from fencelog.api.client.admin import AdminCalls
 from fencelog.api.client.conditions import DUPLICATE, AppendPreconditions, condition_headers
 from fencelog.api.client.consumer import Consumer
-from fencelog.api.client.http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
+from fencelog.api.client.http import (
+    REQUEST_TIMEOUT_S,
+    ServiceHttp,
+    json_object,
+    partition_place,
+    topic_path,
+)
 from fencelog.api.client.reads import BATCH_TYPE, Page, RawPage, ReadCalls, ReadPage
 from fencelog.api.client.subscription import MAX_MESSAGES, SubscriptionCalls
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -210,7 +217,8 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
                 "the messages have keys, so a partition or a key has to be named for all of them; "
                 "append_keyed takes each to the partition of its own",
             )
-        (appended,) = await self._append(topic, batch, query, condition_headers(conditions))
+        place = topic_path(topic) if partition is None else partition_place(topic, partition)
+        (appended,) = await self._append(topic, batch, query, condition_headers(conditions), place)
         return appended
 
     async def append_keyed(self, topic: str, batch: bytes) -> list[Appended]:
@@ -220,7 +228,7 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         Raises FencelogError as ``append_batch``; APPEND_UNKNOWN with ``appended`` and ``failed`` if
         only some partitions have certainly taken their part.
         """
-        return await self._append(topic, batch, {}, {})
+        return await self._append(topic, batch, {}, {}, "")
 
     async def _append(
         self,
@@ -228,6 +236,7 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         batch: bytes,
         query: Mapping[str, int | str | bytes],
         headers: Mapping[str, bytes],
+        place: str,
     ) -> list[Appended]:
         where = f"?{urlencode(query, quote_via=quote)}" if query else ""
         answer = await self._service.request(
@@ -236,6 +245,7 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
             content=batch,
             headers={"content-type": BATCH_TYPE, **headers},
             lost=ErrorCode.APPEND_UNKNOWN,
+            place=place,
         )
         duplicate = DUPLICATE in answer.headers
         return [

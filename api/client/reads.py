@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
-from fencelog.api.client.http import ServiceHttp, json_object, topic_path
+from fencelog.api.client.http import ServiceHttp, json_object, partition_place, topic_path
 from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MIB
@@ -108,6 +108,7 @@ class ReadCalls:
             params=query,
             headers={"accept": media_type},
             extra_wait_s=wait_s,
+            place=partition_place(topic, partition),
         )
         return RawPage(
             next_offset=int(answer.headers["next-offset"]),

@@ -21,6 +21,7 @@ KEY_BASE64 = b"fencelog-key-base64"
 EVENT_TIME = b"fencelog-event-time"
 HEADER_PREFIX = b"fencelog-header-"
 HEADERS_OMITTED = b"fencelog-headers-omitted"
+IDEMPOTENCY_KEY = b"idempotency-key"
 DELIVER_AT = b"fencelog-deliver-at"
 """The HTTP header, and the message's own, with the time at which subscriptions deliver it, in µs
 since 1970 UTC."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from fencelog.api.http.asgi import RawHeaders, parse_number
+from fencelog.api.http.message_headers import IDEMPOTENCY_KEY
 from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions
 from fencelog.broker.limits import (
     MAX_FENCING_TOKEN_BYTES,
@@ -27,7 +28,6 @@ from fencelog.ledgers.format.entry_header import (
 PRODUCER_ID = b"producer-id"
 PRODUCER_EPOCH = b"producer-epoch"
 PRODUCER_SEQ = b"producer-seq"
-IDEMPOTENCY_KEY = b"idempotency-key"
 IF_OFFSET = b"if-offset"
 FENCING_TOKEN = b"fencing-token"
 

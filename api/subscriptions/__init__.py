@@ -1,4 +1,4 @@
 """The endpoints of subscriptions: pull, acknowledge, seek, over all partitions of a topic.
 
-Imports of its package: ``client``, ``http``, ``routing``.
+Imports of its package: ``http``, ``routing``.
 """

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fencelog.api.client.conditions import IDEMPOTENCY_KEY
 from fencelog.api.http.asgi import BATCH
+from fencelog.api.http.message_headers import IDEMPOTENCY_KEY
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.broker.append.conditions import AppendConditions
@@ -70,7 +70,7 @@ class Appending:
                 b"partition=%d" % partition,
                 encode_batch([message]),
                 lost=ErrorCode.APPEND_UNKNOWN,
-                headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY.encode(), key.encode())],
+                headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY, key.encode())],
             )
 
         try:

@@ -1,0 +1,157 @@
+"""The Python client goes straight to the owner of a partition, and back to the service when that
+leads nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client import owners as limits
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+@dataclass
+class Server:
+    """A server that counts requests. ``names``: whom its answers name as the owner; ``fails``: the
+    problem that it answers with; ``hangs_up``: it never answers."""
+
+    url: str = ""
+    names: str | None = None
+    fails: ErrorCode | None = None
+    hangs_up: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            size = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+            await reader.readexactly(size)
+            self.asked.append(head.partition(" http/1.1")[0])
+            if not self.hangs_up:
+                writer.write(self._answer())
+                await writer.drain()
+        writer.close()
+
+    def _answer(self) -> bytes:
+        body: dict[str, object]
+        if self.fails is None:
+            status, body = 201, {"appended": [{"partition": 0, "offset": 7, "count": 1}]}
+        else:
+            status, body = self.fails.status, {"code": self.fails.slug, "detail": "no"}
+        text = json.dumps(body)
+        named = "" if self.names is None else f"fencelog-owner: {self.names}\r\n"
+        head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(text)}\r\nconnection: close\r\n{named}"
+        return f"{head}\r\n{text}".encode()
+
+
+@contextlib.asynccontextmanager
+async def serving(*servers: Server) -> AsyncIterator[FencelogClient]:
+    """Serve all of them; yields a client that knows the first one."""
+    async with contextlib.AsyncExitStack() as stack:
+        for server in servers:
+            listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+            await stack.enter_async_context(listening)
+            server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        yield await stack.enter_async_context(FencelogClient(servers[0].url))
+
+
+async def append(client: FencelogClient, partition: int | None = 0) -> None:
+    appended = await client.append("orders", b"x", partition=partition)
+    assert appended.offset == 7
+
+
+async def test_the_owner_is_asked_once_it_is_known() -> None:
+    service, owner = Server(), Server()
+    async with serving(service, owner) as client:
+        service.names = owner.url
+        for _ in range(3):
+            await append(client)
+        assert (len(service.asked), len(owner.asked)) == (1, 2)
+        await append(client, 1)  # Another partition has another owner, or not.
+        assert (len(service.asked), len(owner.asked)) == (2, 2)
+        await append(client, None)
+        await append(client, None)
+        assert (len(service.asked), len(owner.asked)) == (3, 3)
+        await client.append_keyed("orders", b"")
+        assert (len(service.asked), len(owner.asked)) == (4, 3)
+
+
+async def test_a_broker_that_is_the_owner_no_more_tells_the_next_one() -> None:
+    service, former, owner = Server(), Server(), Server()
+    async with serving(service, former, owner) as client:
+        service.names, former.names = former.url, owner.url
+        for _ in range(4):
+            await append(client)
+        assert [len(each.asked) for each in (service, former, owner)] == [1, 1, 2]
+
+
+async def test_an_owner_that_cannot_be_reached_is_not_tried_again_for_some_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Server()
+    async with serving(service) as client:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
+            service.names = nobody
+            for _ in range(4):
+                await append(client)
+            assert len(service.asked) == 4
+            assert client._service._owners.of("/v1/topics/default/orders/0") is None
+        monkeypatch.setattr(limits, "AVOID_S", -1.0)
+        client._service._owners.avoid(nobody)
+        await append(client)
+        assert client._service._owners.of("/v1/topics/default/orders/0") == nobody
+
+
+async def test_an_append_that_the_owner_does_not_answer_is_not_sent_again() -> None:
+    """It may have been written."""
+    service, owner = Server(), Server(hangs_up=True)
+    async with serving(service, owner) as client:
+        service.names = owner.url
+        await append(client)
+        with pytest.raises(FencelogError, match="did not answer") as raised:
+            await append(client)
+        assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+        assert (len(service.asked), len(owner.asked)) == (1, 1)
+        await append(client)
+        assert (len(service.asked), len(owner.asked)) == (2, 1)
+
+
+async def test_after_a_refusal_of_the_owner_the_service_is_asked() -> None:
+    service, owner = Server(), Server(fails=ErrorCode.DRAINING)
+    async with serving(service, owner) as client:
+        service.names = owner.url
+        await append(client)
+        with pytest.raises(FencelogError) as raised:
+            await append(client)
+        assert raised.value.code is ErrorCode.DRAINING
+        await append(client)
+        assert (len(service.asked), len(owner.asked)) == (2, 1)
+
+
+async def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_REMEMBERED_OWNERS", 3)
+    known = limits.KnownOwners()
+    for number in range(10):
+        known.note(f"t/{number}", "http://a/")
+        known.avoid(f"http://b{number}")
+        assert known.of(f"t/{number}") == "http://a"
+        assert len(known._of) <= 3
+        assert len(known._avoided_until) <= 3
+
+
+async def test_only_urls_are_followed() -> None:
+    known = limits.KnownOwners()
+    for url in ("", "broker-1", "ftp://x", None):
+        known.note("t", url)
+    known.note("", "http://a")
+    assert known.of("t") is None
+    assert known.of("") is None
