@@ -50,8 +50,6 @@ class OpenLoop:
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.sent = 0
         self.answered = 0
-        for connection in connections:
-            connection.on_failure = self._fail
 
     async def run(self, seconds: float) -> None:
         """Send for so long, and return when everything is acknowledged. Raises FencelogError at the
@@ -93,8 +91,7 @@ class OpenLoop:
                 self._idle.append(connection)
                 self._check_finished()
 
-        connection.on_response = answered
-        connection.send(self._request_of(number))
+        connection.send(self._request_of(number), answered, self._fail)
 
     def _check_finished(self) -> None:
         if self._has_ended and self.answered == self._due and not self._finished.done():

@@ -219,17 +219,17 @@ async def test_the_former_ledger_stays_until_the_list_names_the_next(
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()
     await first.set("a", 1)
-    former = first.node.ledger_list.state_ledger
+    previous = first.node.ledger_list.state_ledger
     commit, there = first.node._set, list[bool]()
 
     async def noted(value: bytes, token: str) -> Version:
-        there.append(former not in ledgers.deleted)
+        there.append(previous not in ledgers.deleted)
         return await commit(value, token)
 
     monkeypatch.setattr(first.node, "_set", noted)
-    ledgers.writer_of(former).fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    ledgers.writer_of(previous).fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     await first.set("a", 2)
-    assert first.node.ledger_list.state_ledger != former
+    assert first.node.ledger_list.state_ledger != previous
     assert there == [True]
 
 

@@ -64,7 +64,7 @@ def _one_partition(plan: TopicPlan) -> TopicPlan:
 
 def _overtaken(random: Random, plan: TopicPlan) -> TopicPlan:
     """One producer, which numbers its messages, goes to and fro between the owner and the one that
-    has replaced it. Servers of metadata are late, so that the former owner must not believe what
+    has replaced it. Servers of metadata are late, so that the previous owner must not believe what
     it reads."""
     return replace(
         plan,

@@ -267,7 +267,7 @@ FENCING = (
     Mutant(
         "held-add-taken-after-the-fence",
         "PROTOCOL.md rules 3 and 4",
-        "An add that waited for room in the cache is taken although its ledger was fenced.",
+        "An add that waited for space in the cache is taken although its ledger was fenced.",
         (
             Edit(
                 ADDS,

@@ -88,7 +88,7 @@ FILES_THAT_GO = (
     Mutant(
         "flush-dropped-without-room",
         "MAINTENANCE.md: full disks",
-        "A flush that finds no room is dropped, and the next one takes its place.",
+        "A flush that finds no space is dropped, and the next one takes its place.",
         (
             Edit(
                 FLUSH,
