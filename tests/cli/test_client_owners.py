@@ -84,12 +84,12 @@ async def test_the_owner_is_asked_once_it_is_known() -> None:
 
 
 async def test_a_broker_that_is_the_owner_no_more_tells_the_next_one() -> None:
-    service, former, owner = Server(), Server(), Server()
-    async with serving(service, former, owner) as client:
-        service.names, former.names = former.url, owner.url
+    service, previous, owner = Server(), Server(), Server()
+    async with serving(service, previous, owner) as client:
+        service.names, previous.names = previous.url, owner.url
         for _ in range(4):
             await append(client)
-        assert [len(each.asked) for each in (service, former, owner)] == [1, 1, 2]
+        assert [len(each.asked) for each in (service, previous, owner)] == [1, 1, 2]
 
 
 async def test_an_owner_that_cannot_be_reached_is_not_tried_again_for_some_time(
