@@ -116,7 +116,7 @@ class DamagedRuns:
                 raise PutOff(
                     "behind_the_end",
                     f"entries {entries[0]}..{entries[1]} of ledger {metadata.ledger_id} are one "
-                    f"run here; it ends at {metadata.last_entry_id}, and nobody has what is behind",
+                    f"run here; it ends at {metadata.last_entry_id}, and no bookie has more",
                 ) from missing
             raise
         await shard.adds.replace(runs[0] if len(runs) == 1 else merge_runs(runs))

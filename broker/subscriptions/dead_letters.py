@@ -84,7 +84,7 @@ class DeadLetterForwarder:
         try:
             letters = self._letters()
             if letters is None:
-                raise FencelogError(ErrorCode.NO_OWNER, "nobody takes dead letters here")
+                raise FencelogError(ErrorCode.NO_OWNER, "no forwarder takes dead letters here")
             read = await subscription.reader.read(offset, ONE_MESSAGE)
             (stored,) = read.entries
             (message,) = OpenedBatch(stored).messages(offset, offset + 1)

@@ -46,7 +46,7 @@ def closed_by_writer(
 def _taken_away(base: LedgerMetadata) -> FencelogError:
     is_open = base.state is LedgerState.OPEN
     how = "has an ensemble of" if is_open else f"is {base.state.value} by"
-    return FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {base.ledger_id} {how} somebody else")
+    return FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {base.ledger_id} {how} another client")
 
 
 def begin_recovery(base: LedgerMetadata) -> LedgerMetadata | None:

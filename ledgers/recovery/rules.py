@@ -179,7 +179,7 @@ class EntryRound:
         without one of its copies, which must exist."""
         return recovery_incomplete(
             self.metadata.ledger_id,
-            f"cannot be closed: its length stands in entry {self.entry_id}, which nobody has",
+            f"cannot be closed: its length stands in entry {self.entry_id}, which no bookie has",
             self.negative | self.unknown,
             entry_id=self.entry_id,
         )

@@ -191,7 +191,7 @@ class WriterCore:
         drain."""
         if self.finished is not None:
             return []
-        check(self.changing, "an ensemble change that nobody asked for")
+        check(self.changing, "an ensemble change that was not requested")
         before, after = self.ensemble, metadata.last_fragment.bookies
         self.metadata, self.ensemble = metadata, after
         replaced = {i for i in range(len(after)) if after[i] != before[i]}

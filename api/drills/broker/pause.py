@@ -113,7 +113,7 @@ def _judge(report: DrillReport, zombie: _Zombie) -> None:
         f"the broker that woke acknowledged {zombie.acknowledged_late} appends that were sent to "
         "it after the takeover",
     )
-    report.expect(refused + unknown > 0, "nobody asked the broker that woke")
+    report.expect(refused + unknown > 0, "no request reached the broker that was resumed")
     report.notes.append(
         f"the broker that woke refused {refused} appends, and could not say of {unknown}"
     )

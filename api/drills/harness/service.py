@@ -59,7 +59,7 @@ async def unload_drill(config: ServiceDrillConfig) -> DrillReport:
     async def script(drill: TopicDrill) -> None:
         brokers = (await ask(drill.target.urls[0], "GET", "/v1/brokers"))["brokers"]
         if len(brokers) < 2:
-            raise FencelogError(ErrorCode.BAD_REQUEST, "a single broker has nobody to unload to")
+            raise FencelogError(ErrorCode.BAD_REQUEST, "a single broker has no other to unload to")
         for _ in range(config.times):
             await anyio.sleep(SETTLE_S)
             await _unload(drill)

@@ -103,7 +103,7 @@ async def owner_url(client: FencelogClient, topic: str, partition: int) -> str:
     for owner in await client.owners(topic):
         if owner["partition"] == partition and owner["url"]:
             return str(owner["url"])
-    raise FencelogError(ErrorCode.NO_OWNER, f"nobody owns {topic}, partition {partition}")
+    raise FencelogError(ErrorCode.NO_OWNER, f"no broker owns {topic}, partition {partition}")
 
 
 Script = Callable[[TopicDrill], Awaitable[None]]

@@ -57,7 +57,7 @@ def test_a_change_back_to_the_former_bookies_is_a_change() -> None:
     ],
 )
 def test_a_change_is_refused_where_somebody_else_was(found: LedgerMetadata) -> None:
-    with pytest.raises(FencelogError, match="somebody else") as caught:
+    with pytest.raises(FencelogError, match="another client") as caught:
         with_new_ensemble(found, previous=FIRST, fragment=SECOND)
     assert caught.value.code is ErrorCode.LEDGER_FENCED
 
@@ -76,7 +76,7 @@ def test_the_writer_closes_from_open_only() -> None:
         replace(CLOSED, last_entry_id=3),  # a loss was accepted
         replace(CLOSED, length=41),
     ):
-        with pytest.raises(FencelogError, match="somebody else") as caught:
+        with pytest.raises(FencelogError, match="another client") as caught:
             closed_by_writer(found, last_entry_id=4, length=40)
         assert caught.value.code is ErrorCode.LEDGER_FENCED
 

@@ -215,7 +215,7 @@ def test_a_bookie_chosen_again_for_its_old_index_may_answer_twice() -> None:
 
 def test_a_change_that_nobody_asked_for_is_refused() -> None:
     core = core_of()
-    with pytest.raises(AssertionError, match="nobody asked for"):
+    with pytest.raises(AssertionError, match="was not requested"):
         core.ensemble_changed(core.metadata)
 
 

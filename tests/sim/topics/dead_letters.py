@@ -52,7 +52,7 @@ class Keyed:
                 error = elsewhere
             except (Unreached, Unanswered) as lost:
                 raise FencelogError(ErrorCode.APPEND_UNKNOWN, "no answer") from lost
-        raise error or FencelogError(ErrorCode.NO_OWNER, "nobody has the dead letters")
+        raise error or FencelogError(ErrorCode.NO_OWNER, "no owner has the dead letters")
 
     async def _append(
         self, sent: Sent, message: Message, conditions: AppendConditions, broker: Broker
