@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
+from fencelog.api.admin.json_line import JsonLine
 from fencelog.api.admin.models import (
     PROBLEM_RESPONSES,
     Bookies,
@@ -44,7 +45,7 @@ MAX_PAGE = 10_000
 def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
     """Return the administrative routes. Handlers raise FencelogError, which the application turns
     into problem documents."""
-    router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+    router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES, default_response_class=JsonLine)
     _add_topics(router, broker, bookies)
     _add_listings(router, broker)
     add_namespaces(router, broker, bookies)

@@ -114,7 +114,9 @@ class Exchange:
     async def respond(
         self, status: int, media_type: bytes, body: bytes, headers: RawHeaders = ()
     ) -> None:
-        """Send a whole answer with its length."""
+        """Send a whole answer with its length. JSON ends its line, for people at a terminal."""
+        if media_type == JSON and not body.endswith(b"\n"):
+            body += b"\n"
         length = b"%d" % len(body)
         await self.start(
             status, [(b"content-type", media_type), (b"content-length", length), *headers]

@@ -53,9 +53,9 @@ def title(code: ErrorCode) -> str:
 
 
 def problem_body(error: FencelogError, instance: str) -> bytes:
-    """Encode the document as JSON in ASCII: details quote what clients send, which may be no
-    text."""
-    return json.dumps(problem(error, instance), separators=(",", ":"), default=str).encode()
+    """Encode the document as a line of JSON in ASCII: details quote what clients send, which may be
+    no text."""
+    return json.dumps(problem(error, instance), separators=(",", ":"), default=str).encode() + b"\n"
 
 
 def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:

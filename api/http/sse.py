@@ -46,4 +46,4 @@ def control_event(*, next_offset: int, tail_offset: int, is_end: bool = False) -
 
 def problem_event(error: FencelogError, instance: str) -> bytes:
     """Return the last event of a stream."""
-    return b"event: problem\ndata: %b\n\n" % problem_body(error, instance)
+    return b"event: problem\ndata: %b\n" % problem_body(error, instance)

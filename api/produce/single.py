@@ -189,7 +189,7 @@ class Produce:
 
 def receipt(appended: AppendResult) -> bytes:
     """Return the body of the answer: an ``AppendedMessage``."""
-    return b'{"partition":%d,"offset":%b,"publish_time":%b}' % (
+    return b'{"partition":%d,"offset":%b,"publish_time":%b}\n' % (
         appended.partition,
         number_or_null(appended.offset),
         number_or_null(appended.publish_time_us),

@@ -125,7 +125,7 @@ class Answers:
             before = b","
         tail = result.tail_offset
         at_tail = b"true" if end >= tail else b"false"
-        yield b'%b],"next_offset":%d,"tail_offset":%d,"at_tail":%b}' % (
+        yield b'%b],"next_offset":%d,"tail_offset":%d,"at_tail":%b}\n' % (
             before if before != b"," else b"",
             end,
             tail,

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
 
+from fencelog.api.admin.json_line import JsonLine
 from fencelog.api.admin.models import PROBLEM_RESPONSES, Health
 from fencelog.api.http.asgi import AsgiApp, Scope
 from fencelog.api.http.metrics import CONTENT_TYPE, exposition
@@ -63,6 +64,7 @@ def build_framework(
         redoc_url=None,
         lifespan=None,
         redirect_slashes=False,
+        default_response_class=JsonLine,
         generate_unique_id_function=lambda route: route.name,
     )
     app.include_router(router)

@@ -76,6 +76,21 @@ async def test_head_is_get_without_its_body(http: httpx.AsyncClient) -> None:
     assert [each["outstanding"] for each in stats] == [0]
 
 
+async def test_every_json_answer_ends_its_line(http: httpx.AsyncClient) -> None:
+    """So that the prompt of a shell begins one of its own."""
+    answers = [await http.put("/v1/topics/ns/line"), await http.get("/v1/topics/ns/absent")]
+    posts = "/v1/topics/ns/line/messages"
+    answers += [await http.post(posts, content=b"x") for _ in range(3)]
+    answers.append(await http.post(f"{posts}:batch", json={"messages": [{"text": "x"}]}))
+    for path, methods in (await routes(http)).items():
+        if "GET" in methods and path not in PAGES and not path.endswith("/events"):
+            answers.append(await http.get(path))
+    for answer in answers:
+        if "json" in answer.headers["content-type"]:
+            assert answer.text.endswith("}\n"), answer.url
+            assert answer.text.count("\n") == 1, answer.url
+
+
 async def test_a_form_that_cannot_be_had_is_refused(http: httpx.AsyncClient) -> None:
     for path, methods in (await routes(http)).items():
         if "GET" not in methods or not path.startswith("/v1/"):
