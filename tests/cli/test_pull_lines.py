@@ -17,7 +17,7 @@ LOST = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
 
 
 class Client:
-    """What it answers stands in ``pulls`` and ``acks``."""
+    """A client whose answers are in ``pulls`` and ``acks``."""
 
     pulls: list[list[bytes] | FencelogError]
     acks: list[list[str] | FencelogError]

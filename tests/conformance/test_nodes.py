@@ -128,7 +128,8 @@ async def test_delete_refuses_a_node_with_children(store: MetadataStore) -> None
 
 
 async def expect_stale(store: MetadataStore, path: str, *versions: Version) -> None:
-    """Nothing can be done to the node with any of these, also where the number is the same."""
+    """Check that the node cannot be changed with any of these, also where the number is the
+    same."""
     node = await store.get(path)
     for stale in versions:
         assert stale != node.version

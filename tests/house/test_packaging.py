@@ -28,7 +28,7 @@ def constraints() -> dict[str, str]:
 
 
 def requirements(pyproject: dict[str, Any]) -> list[Requirement]:
-    """Everything the project asks for, extras and build tool included."""
+    """Return all requirements, extras and build tool included."""
     project = pyproject["project"]
     extras = [text for extra in project["optional-dependencies"].values() for text in extra]
     texts = [*pyproject["build-system"]["requires"], *project["dependencies"], *extras]

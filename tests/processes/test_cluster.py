@@ -26,7 +26,7 @@ async def start(place: Path) -> tuple[ChildProcess, list[psutil.Process]]:
 
 
 def survivors(processes: list[psutil.Process], *, timeout_s: float) -> list[psutil.Process]:
-    """Those that still run after a while."""
+    """Return the processes that still run after a while."""
     _, alive = psutil.wait_procs(processes, timeout=timeout_s)
     return list(alive)
 

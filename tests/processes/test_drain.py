@@ -55,7 +55,7 @@ class Producer:
 
 
 async def move_about(url: str) -> None:
-    """What an operator does: unload one partition, drain one broker."""
+    """Act as an operator: unload one partition, drain one broker."""
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as http:
         ids = [found["broker_id"] for found in (await http.get("/v1/brokers")).json()["brokers"]]
         partition = f"/v1/topics/{TOPIC}/partitions/0"

@@ -96,12 +96,12 @@ class World:
             self.send(*request)
 
     def next_of(self, name: str, epoch: int) -> int:
-        """By the log alone."""
+        """Return the next sequence number by the log alone."""
         prefix = f"{name}.{epoch}.".encode()
         return sum(value.startswith(prefix) for value in self.log)
 
     async def settle(self, share: float) -> int:
-        """So much of what the ledger was given is in it; its last entry."""
+        """Return the last entry of a ledger that has this share of what it was given."""
         await turns()
         lac = self.writer.lac
         return lac + round(share * (len(self.writer.payloads) - 1 - lac))

@@ -49,7 +49,7 @@ def enough_satisfy(satisfied: Bookies, cohort: Bookies, ack: int) -> bool:
 
 
 def every_ack_quorum_is_hit(satisfied: Bookies, cohort: Bookies, ack: int) -> bool:
-    """At least one bookie of every ack quorum of the cohort satisfies it."""
+    """Tell whether at least one bookie of every ack quorum of the cohort satisfies it."""
     return all(quorum & satisfied for quorum in ack_quorums(cohort, ack))
 
 
@@ -59,7 +59,7 @@ def too_few_do_not_satisfy(satisfied: Bookies, cohort: Bookies, ack: int) -> boo
 
 
 def no_ack_quorum_is_free_of_it(satisfied: Bookies, cohort: Bookies, ack: int) -> bool:
-    """There is no ack quorum of the cohort whose bookies all do not satisfy it."""
+    """Tell whether no ack quorum of the cohort has only bookies that do not satisfy it."""
     return not any(quorum <= cohort - satisfied for quorum in ack_quorums(cohort, ack))
 
 

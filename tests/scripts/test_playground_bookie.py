@@ -68,14 +68,14 @@ class Pair:
         assert await outcome(of_model) == expected, "\n".join(self.told)
 
     def put_in_limbo(self) -> None:
-        """As at the start of a bookie that may have forgotten something, this ledger or not."""
+        """Put the ledger in limbo, as the start of a bookie does that may have lost data."""
         self.real.fence_forgotten(self.ledger_id)
         ledger = self.model.ledgers.setdefault(self.ledger_id, StoredLedger())
         ledger.fenced = ledger.in_limbo = True
         self.told.append("fenced, in limbo")
 
     async def delete(self) -> None:
-        """As garbage collection does once metadata does not have the ledger any more."""
+        """Delete the ledger as garbage collection does once metadata no longer has it."""
         await self.real.shard(self.ledger_id).remove(self.ledger_id, deleted=True)
         self.model.remove(self.ledger_id)
         self.told.append("deleted")

@@ -41,7 +41,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def broker(clock: Clock) -> AsyncIterator[Broker]:
-    """With a topic of two partitions; partition 0 holds, of each key, more than one message."""
+    """A broker with a topic of two partitions; partition 0 holds, of each key, more than one
+    message."""
     store = MemoryMetadataStore(MemoryCluster())
     await store.start()
     broker = Broker(store, ScriptedLedgers(), host=clock, config=BrokerConfig("a", "http://a"))

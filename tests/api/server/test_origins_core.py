@@ -1,4 +1,4 @@
-"""Which requests of browsers are refused; those of all other clients are not."""
+"""The requests of browsers that are refused; those of other clients never are."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def test_a_store_whose_last_write_failed_closes_and_opens_again(
     inner = store._store
 
     class Full:
-        """As RocksDB reports it; it is closed then."""
+        """A full disk as RocksDB reports it; the store is closed then."""
 
         write = inner.write
 

@@ -20,13 +20,13 @@ def syncs(disk: FaultyDisk) -> int:
 
 
 async def ready(bookie: Bookie) -> Bookie:
-    """As after ``fence_before_serving`` without ledgers."""
+    """Make a bookie ready, as ``fence_before_serving`` does without ledgers."""
     await bookie.forgotten_are_fenced()
     return bookie
 
 
 async def abandon(bookie: Bookie) -> None:
-    """As after ``kill -9``: what was written stays, nothing more is."""
+    """Abandon a bookie as ``kill -9`` does: what was written stays, and nothing more is written."""
     bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
     await bookie.close()
 

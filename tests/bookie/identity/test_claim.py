@@ -62,7 +62,7 @@ def ledger(ledger_id: int) -> LedgerMetadata:
 
 @pytest.fixture
 async def store() -> AsyncIterator[Failing]:
-    """With ledgers that name b1."""
+    """A metadata store with ledgers that name b1."""
     store = Failing(MemoryCluster())
     store.fails = []
     await store.start()

@@ -35,7 +35,7 @@ GIB = 1024 * MIB
 def allowed_for(
     space: DiskSpace, cached: int, had_space: bool, *, flush: int | None = None
 ) -> AllowedWrites:
-    """With everything cached in the half that is to be flushed, unless told."""
+    """Return the allowed writes with everything cached in the half to be flushed, unless told."""
     return allowed_writes(
         space,
         cached_bytes=cached,

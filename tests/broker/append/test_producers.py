@@ -66,7 +66,7 @@ async def code_of(future: AppendFuture) -> tuple[ErrorCode, dict[str, object]]:
 
 
 async def take_over(stage: Stage, *, max_entries: int) -> PartitionLog:
-    """As a broker does it: again, if the previous owner was just rolling."""
+    """Take over as a broker does: again, if the previous owner was just rolling."""
     while True:
         with suppress(LedgerListLost):
             return await stage.open(max_entries=max_entries)

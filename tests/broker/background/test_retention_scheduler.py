@@ -14,7 +14,7 @@ PERIOD_S = 5.0
 
 
 class Log:
-    """As much of a partition's log as the scheduler looks at; notes that it did."""
+    """The part of a partition's log that the scheduler uses; it records the calls."""
 
     def __init__(self, looked_at: Counter[Log]) -> None:
         self._looked_at = looked_at

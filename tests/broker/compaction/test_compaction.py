@@ -335,7 +335,7 @@ async def test_a_log_that_closes_ends_its_pass(
 
 
 class Log:
-    """What the scheduler sees of a log."""
+    """The part of a log that the scheduler uses."""
 
     def __init__(self, name: str, due: int | None, interval_ms: int | None = 1) -> None:
         self.name = name

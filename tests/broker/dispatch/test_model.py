@@ -23,7 +23,7 @@ CHOICES = st.lists(st.booleans(), min_size=1, max_size=12)
 
 
 class Machine(RuleBasedStateMachine):
-    """What consumers and brokers may do, in any order."""
+    """The actions of consumers and brokers, in any order."""
 
     kind = SHARED
 
@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.world.nack([offset for offset, fate in by_fate if fate == "nack"], 0.0)
 
     def some(self, choices: list[bool]) -> list[int]:
-        """Of what was pulled at any time; a late word about it must do no harm."""
+        """Draw from what was pulled at any time; a late request about it must do no harm."""
         chosen = zip(reversed(self.pulled), choices * 10, strict=False)
         return sorted({offset for offset, ok in chosen if ok})
 

@@ -206,7 +206,7 @@ class Story:
         self.unsealed.append(ledger_id)
 
     def acknowledge(self) -> None:
-        """By any ledger there ever was."""
+        """Acknowledge an entry of any ledger there ever was."""
         ledger_id = self.data.draw(st.integers(1, self.made), label="ledger")
         last = self.acknowledged.get(ledger_id, -1) + 1
         segments = len(self.listed)

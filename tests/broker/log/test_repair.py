@@ -26,7 +26,7 @@ async def codes_of(*futures: asyncio.Future[AppendResult]) -> list[ErrorCode | N
 async def in_flight(
     log: PartitionLog, writer: ScriptedWriter, count: int, until: Until
 ) -> list[asyncio.Future[AppendResult]]:
-    """So many entries of one message each, handed to the ledger and not acknowledged."""
+    """Append so many entries of one message each, sent to the ledger and not acknowledged."""
     writer.auto_ack = False
     futures = []
     for number in range(count):

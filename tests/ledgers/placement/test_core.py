@@ -45,7 +45,7 @@ def racks_in_poorest_write_set(racks: tuple[str, ...], write_quorum: int) -> int
 
 @cache
 def best_possible(racks: tuple[str, ...], count: int, write_quorum: int) -> int:
-    """By trying every choice in every order."""
+    """Find the best possible ensemble by trying every choice in every order."""
     return max(
         racks_in_poorest_write_set(order, write_quorum) for order in set(permutations(racks, count))
     )

@@ -44,7 +44,7 @@ def failing(request: str, code: ErrorCode = ErrorCode.REQUEST_TIMEOUT) -> Fault:
 
 
 def once(request: str, act: Callable[[], None]) -> Fault:
-    """Something happens just before the first request of this kind is carried out."""
+    """Run something just before the first request of this kind is carried out."""
     left = [act]
 
     def fault(asked: str) -> None:

@@ -67,7 +67,7 @@ class FakeNetwork:
         return transport, protocol
 
     def feed(self, data: bytes) -> None:
-        """From the bookie, on the newest connection."""
+        """Feed bytes of the bookie, on the newest connection."""
         transport = self.transports[-1]
         if not transport.is_over:
             transport._protocol.data_received(data)
@@ -93,7 +93,7 @@ async def turn() -> None:
 
 @dataclass
 class Outcomes:
-    """How requests ended, by their kind; each exactly once."""
+    """The outcomes of requests, by their kind; each ends exactly once."""
 
     client: TcpBookieClient
     adds: list[FencelogError | None] = field(default_factory=list)

@@ -16,7 +16,7 @@ TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 
 
 def hold(cluster: Cluster, *names: str) -> None:
-    """From now on these bookies answer only when the test lets them."""
+    """Hold the answers of these bookies until the test releases them."""
     for name in names or cluster.bookies:
         cluster.bookies[name].held = []
 

@@ -216,7 +216,7 @@ def test_after_a_loss_of_power_connections_are_half_open_until_the_machine_is_ba
 
 
 class StubBookie:
-    """As much of a bookie as its server needs: keeps runs, answers a little later."""
+    """The part of a bookie that its server needs: keeps runs, answers a little later."""
 
     def __init__(self) -> None:
         self.bookie_id = "b1"

@@ -31,7 +31,7 @@ class Calls:
         arbiter: Any = "k1",
         lease_s: float = 1,
     ) -> None:
-        """It gets message 0 of the partition, or whichever comes then."""
+        """Pull message 0 of the partition, or whichever comes then."""
         call = Call(f"a pull of {consumer}", consumer)
         if arbiter is not None:
             self.hold(call, arbiter, from_s, lease_s)

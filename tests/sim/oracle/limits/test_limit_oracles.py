@@ -158,7 +158,7 @@ class Quotas:
         self._watch.append(self.instance, lambda: future)
 
     def check(self, *, is_over: bool) -> None:
-        """What the instance finds."""
+        """Report the result of the instance's check of its quota."""
         self.instance.retention._over_quota(is_over)
 
     async def said(self) -> str:
