@@ -92,6 +92,32 @@ async def test_an_ack_is_not_confirmed_before_it_is_durable(
     )
 
 
+async def test_an_ack_that_is_confirmed_after_a_seek_lets_nothing_go(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    """What was acknowledged before the seek is to come again."""
+    info = subscription()
+    log = await stage.open()
+    await log.subscriptions.open(info)
+    await fill(log, 3)
+    messages = await pull(log, info)
+    state = ledgers.writer_of(log._node.ledger_list.state_ledger)
+    state.auto_ack = False
+    ack = asyncio.create_task(log.subscriptions.ack(info, ids(messages)))
+    await asyncio.sleep(0.01)  # it is sent
+    sent = len(state.payloads)
+    seek = asyncio.create_task(log.subscriptions.seek(info, 0))
+    await asyncio.sleep(0.01)
+    state.ack(sent - 1)
+    await ack
+    assert log.subscriptions.slowest_offset() == 0
+    await asyncio.sleep(0.01)  # the seek is sent
+    state.ack(len(state.payloads) - 1)
+    await seek
+    assert log.subscriptions.slowest_offset() == 0
+    assert offsets(await pull(log, info)) == [0, 1, 2]
+
+
 async def test_retries_of_an_ack_wait_for_the_first_one(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:

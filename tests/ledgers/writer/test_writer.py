@@ -21,6 +21,10 @@ def was_acked(cluster: Cluster, entry_id: int) -> bool:
     return cluster.acked[-1:] == [entry_id]
 
 
+def _has(cluster: Cluster, entry_id: int) -> bool:
+    return entry_id in cluster.bookies["b2"].entries.get(1, {})
+
+
 async def test_what_waits_leaves_as_one_run(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +52,16 @@ async def test_lac_travels_with_the_next_entries(cluster: Cluster) -> None:
     writer.append(b"second")
     await cluster.until(lambda: writer.last_add_confirmed == 1)
     assert cluster.bookies["b2"].lacs[1] == 0
+
+
+async def test_entries_carry_no_lac_that_is_not_acknowledged(cluster: Cluster) -> None:
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    writer = cluster.create()
+    for entry_id, payload in enumerate((b"first", b"second")):
+        writer.append(payload)
+        await cluster.until(partial(_has, cluster, entry_id))
+    assert cluster.bookies["b2"].lacs.get(1, -1) == -1
 
 
 async def test_failed_bookie_is_replaced_in_metadata_before_anything_is_acknowledged(
