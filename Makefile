@@ -70,7 +70,12 @@ explore: $(VENV)/.installed-all  ## Search small worlds of the protocol complete
 
 .PHONY: contract
 contract: $(VENV)/.installed-all  ## Compare service and OpenAPI document (EXAMPLES=100)
-	@$(BIN)/python -m tests.contract.run_contract $(if $(EXAMPLES),--examples $(EXAMPLES)) $(ARGS)
+	@$(BIN)/python -m tests.strangers.contract.run_contract $(if $(EXAMPLES),--examples $(EXAMPLES)) $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.installed-all  ## Send broken input to every parser (INPUTS=1000000 SEED=2)
+	@$(BIN)/python -m tests.strangers.fuzz.run_fuzz $(if $(INPUTS),--inputs $(INPUTS)) \
+	  $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: drills
 drills: java $(VENV)/.installed  ## Break real clusters in every way; account for every message

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.run_contract import EXAMPLES, run
+from tests.strangers.contract.run_contract import EXAMPLES, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.record_batch import Message, encode_batch
-from tests.contract.hooks import ANSWERS_FILE, BROKER_ID
+from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 
 LAST = ("drain", "undrain")
 """The operations after which a broker serves nothing, or serves again: they come last."""

@@ -1,0 +1,1 @@
+"""What strangers may send: anything that the document allows, and anything else."""

@@ -1,0 +1,1 @@
+"""Broken input for every parser that a stranger can reach."""
