@@ -92,8 +92,8 @@ async def schemathesis(
     asked = (f"{url}/openapi.json", "--max-examples", str(examples), "--no-color", *filters)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "schemathesis.cli", *config, "run", *asked),
-        cwd=ROOT,
-        env={**os.environ, ANSWERS_FILE: str(answers), BROKER_ID: broker},
+        cwd=answers.parent,  # It keeps a cache there.
+        env={**os.environ, "PYTHONPATH": str(ROOT), ANSWERS_FILE: str(answers), BROKER_ID: broker},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
