@@ -199,10 +199,9 @@ while."""
 
 # -- partitions of a broker ------------------------------------------------------------------------
 
-MAX_OPENING_PARTITIONS = 128
-"""The partitions that a broker opens at the same time: enough to keep ZooKeeper and bookies busy,
-with some requests at each system call; with more, each would only take longer, the first ones too,
-in the end until its timeout."""
+MAX_OPENING_PARTITIONS = 64
+"""The partitions that a broker opens at the same time: enough to keep ZooKeeper and bookies busy;
+with more, each would only take longer, the first ones too, in the end until its timeout."""
 
 SLOW_OPENING_MS = 2_000
 """The time after which an opening, which then waits for a bookie, lets another begin beside it."""

@@ -23,7 +23,7 @@ from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 
-CLIENTS = 256
+CLIENTS = 128
 """The requests in flight, more than a broker opens partitions at a time."""
 
 BUSY_TOPICS = 4

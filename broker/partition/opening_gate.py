@@ -1,7 +1,7 @@
 """The limit of partitions that a broker opens at the same time.
 
 An opening sends about ten requests to ZooKeeper and bookies. Thousands of them at once, after
-another broker has died, would each take as long as all together, and time out; a hundred or so keep
+another broker has died, would each take as long as all together, and time out; a few dozen keep
 both busy. An opening that waits for a bookie that does not answer must not hold up the others: it
 releases its slot and continues beside them.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.limits import WRITER_MAX_PENDING_BYTES
@@ -25,20 +26,22 @@ RECONNECT_DELAY_S = 0.2
 """The time after a failed attempt for which requests are refused at once instead of dialling
 again."""
 
-_MANY_IN_FLIGHT = 16
-"""The requests in flight from which on a read, or a request of a recovery, waits for others to be
-sent with it: the partitions of another broker are being taken over, and a system call costs more
-than a request."""
 
-_READ_GATHER_S = 0.001
-"""The time for which such a read waits."""
+class _Gathering(NamedTuple):
+    """The way in which requests of a kind are sent together, because a system call costs more than
+    a request: from so many in flight on, each waits so long for others."""
 
-_RECOVERY_GATHER_S = 0.005
-"""The same for a request of a recovery, which also waits for the bookie's sync: of thousands of
-recoveries, a broker and a bookie then handle some at each system call."""
+    in_flight: int
+    wait_s: float
+
+
+_OF_READS = _Gathering(16, 0.001)
+_OF_RECOVERIES = _Gathering(4, 0.005)
+"""The gathering of requests that also wait for the bookie's sync: a broker that takes over the
+partitions of another one has thousands of recoveries to make."""
 
 _READS = frozenset({Op.READ, Op.READ_LAC})
-_OF_RECOVERIES = Flag.RECOVERY | Flag.FENCE
+_RECOVERY_FLAGS = Flag.RECOVERY | Flag.FENCE
 
 _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
 
@@ -48,8 +51,8 @@ class _Request:
     op: Op
     reply: Reply
     deadline: float
-    gather_s: float
-    """The time for which it may wait for others to be sent with it."""
+    gathering: _Gathering | None
+    """The way in which it waits for others to be sent with it; None: it does not."""
     incarnation: str | None
     """The only incarnation that may receive it, or None."""
 
@@ -99,7 +102,7 @@ class BookieLink:
         self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
         header = request_header(op, request_id, len(body), flags)
         deadline = loop.time() + self._timeout_s
-        request = _Request(op, reply, deadline + wait_s, _gather_s(op, flags), incarnation)
+        request = _Request(op, reply, deadline + wait_s, _gathering(op, flags), incarnation)
         (self._polls if wait_s else self._outstanding)[request_id] = request
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._check_deadlines)
@@ -216,10 +219,11 @@ class BookieLink:
         """Send a request; one that may wait, when many requests are in flight, together with those
         that follow soon."""
         self._to_send += (header, body)
-        if not request.gather_s or len(self._outstanding) < _MANY_IN_FLIGHT:
+        gathering = request.gathering
+        if gathering is None or len(self._outstanding) < gathering.in_flight:
             self._flush()
         elif self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_later(request.gather_s, self._flush)
+            self._flushing = asyncio.get_running_loop().call_later(gathering.wait_s, self._flush)
 
     def _flush(self) -> None:
         if self._flushing is not None:
@@ -269,7 +273,7 @@ class BookieLink:
         )
 
 
-def _gather_s(op: Op, flags: int) -> float:
-    if flags & _OF_RECOVERIES:
-        return _RECOVERY_GATHER_S
-    return _READ_GATHER_S if op in _READS else 0.0
+def _gathering(op: Op, flags: int) -> _Gathering | None:
+    if flags & _RECOVERY_FLAGS:
+        return _OF_RECOVERIES
+    return _OF_READS if op in _READS else None

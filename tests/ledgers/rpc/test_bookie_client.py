@@ -316,10 +316,9 @@ async def test_many_reads_leave_together_and_an_add_takes_them_along(
     """Thousands of ledgers are read from every bookie while a writer appends."""
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
-    monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 4)
-    monkeypatch.setattr(
-        bookie_link, "_READ_GATHER_S", 3600.0
-    )  # only what an add takes along leaves
+    # Only what an add takes along leaves.
+    gathering = bookie_link._OF_READS._replace(in_flight=4, wait_s=3600.0)
+    monkeypatch.setattr(bookie_link, "_OF_READS", gathering)
     loop = asyncio.get_running_loop()
     reads = [loop.create_task(client.read_lac(1)) for _ in range(3)]
     await server.received(3)
@@ -340,8 +339,8 @@ async def test_requests_of_recoveries_leave_together(
     """A takeover of thousands of partitions fences every bookie, reads there and writes again."""
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
-    monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 2)
-    monkeypatch.setattr(bookie_link, "_RECOVERY_GATHER_S", 3600.0)
+    gathering = bookie_link._OF_RECOVERIES._replace(in_flight=2, wait_s=3600.0)
+    monkeypatch.setattr(bookie_link, "_OF_RECOVERIES", gathering)
     loop = asyncio.get_running_loop()
     fences = [loop.create_task(client.read_lac(1, fence=True))]
     await server.received(1)
@@ -364,7 +363,8 @@ async def test_a_read_that_waits_for_others_leaves_soon(
 ) -> None:
     server.answer = lambda frame: encode_reply(frame.op, frame.request_id, LAC_BODY.pack(5))
     client = TcpBookieClient("b1", await server.start())
-    monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 1)
+    gathering = bookie_link._OF_READS._replace(in_flight=1)
+    monkeypatch.setattr(bookie_link, "_OF_READS", gathering)
     assert await asyncio.gather(*(client.read_lac(1) for _ in range(9))) == [5] * 9
     assert await client.read_lac(1) == 5
     await client.close()
