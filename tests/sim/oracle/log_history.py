@@ -257,6 +257,7 @@ class LogHistory:
         self.counts["trims"] += 1
         self.on_trim(offset)
         self.start_offset = offset
+        self.known_end = max(self.known_end, offset)  # what goes was durable, answered or not
 
     def check_whole(self, start: int, end: int, publish_times: list[int]) -> None:
         """The log was read from its start to its end, and nothing is going on any more."""
