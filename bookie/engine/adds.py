@@ -152,8 +152,10 @@ class Adds:
             sequence = self._journal.position.sequence if self._journal_runs else 0
             self._lacs.learn(ledger_id, state, lac, sequence)
 
-    async def replace(self, run: bytes) -> None:
+    async def replace(self, run: bytes, *, is_end: bool = False) -> None:
         """Store a verified run in place of stored ones that are damaged; durable on return.
+        ``is_end``: its last entry is that of the closed ledger, so what the last stored run has
+        behind it goes.
 
         Raises FencelogError: BAD_REQUEST unless its entries are exactly those of stored runs of a
         fenced ledger, OVERLOADED, NO_SUCH_LEDGER, STORAGE_FAILED, or the refusal.
@@ -165,7 +167,7 @@ class Adds:
         stored = await self._stored_ranges(header.ledger_id, wanted)
         self._admit(header.ledger_id, recovery=True)
         are_just_these = not missing_ranges(wanted, stored) and all(
-            wanted[0] <= first and last <= wanted[1] for first, last in stored
+            wanted[0] <= first and (last <= wanted[1] or is_end) for first, last in stored
         )
         is_fenced = state is not None and state.fenced and state.removals == removals
         if not is_fenced or not are_just_these:

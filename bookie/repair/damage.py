@@ -13,8 +13,8 @@ from functools import partial
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
 from fencelog.bookie.format.runs import Range
-from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
-from fencelog.bookie.repair.core import CopyRange, MissingReason, copy_ranges
+from fencelog.bookie.repair.copies import Copies, PutOff
+from fencelog.bookie.repair.core import CopyRange, copy_ranges
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import merge_runs, read_run_header
@@ -101,30 +101,30 @@ class DamagedRuns:
             self._runs.pop(ledger_id, None)
 
     async def _replace(self, metadata: LedgerMetadata, entries: Range) -> None:
-        """Replace a run, unless the index does not have exactly this run any more. Raises PutOff
-        for one that goes on behind the ledger's end, with entries that no other bookie has and no
-        reader needs."""
+        """Replace a run, unless the index does not have exactly this run any more. Of one that goes
+        on behind the ledger's end only the entries before it are kept: no reader needs the others,
+        and there may be no other copy of them."""
         shard = self._bookie.shard(metadata.ledger_id)
         if entries not in await shard.reads.stored_ranges(metadata.ledger_id, entries):
             return
+        first, last = entries[0], min(entries[1], metadata.last_entry_id)
+        if last < first:
+            raise PutOff(
+                "behind_the_end",
+                f"entries {first}..{entries[1]} of ledger {metadata.ledger_id} are behind its end, "
+                f"{metadata.last_entry_id}",
+            )
         runs: list[bytes] = []
-        try:
-            for copy_range in copy_ranges(metadata, self._bookie.bookie_id, entries):
-                runs += await self._all_of(metadata, copy_range)
-        except NoCopy as missing:
-            if missing.reason is MissingReason.LOST and missing.entry_id > metadata.last_entry_id:
-                raise PutOff(
-                    "behind_the_end",
-                    f"entries {entries[0]}..{entries[1]} of ledger {metadata.ledger_id} are one "
-                    f"run here; it ends at {metadata.last_entry_id}, and no bookie has more",
-                ) from missing
-            raise
-        await shard.adds.replace(runs[0] if len(runs) == 1 else merge_runs(runs))
+        for copy_range in copy_ranges(metadata, self._bookie.bookie_id, (first, last)):
+            runs += await self._all_of(metadata, copy_range)
+        run = runs[0] if len(runs) == 1 else merge_runs(runs)
+        await shard.adds.replace(run, is_end=last == metadata.last_entry_id)
         self.replaced += 1
         _log.warning(
             "bookie %s: entries %d..%d of ledger %d are repaired",
             self._bookie.bookie_id,
-            *entries,
+            first,
+            last,
             metadata.ledger_id,
         )
 

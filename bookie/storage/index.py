@@ -54,11 +54,20 @@ class Index:
         replaced: Iterable[tuple[int, Range]] = (),
     ) -> None:
         """Add runs that are durable in entry logs, in place of all runs of the ledgers ``removed``
-        and of those that end in the entries ``replaced``; all of it is durable on return. Raises
-        OSError, after which the bookie has to stop."""
+        and of those that begin or end in the entries ``replaced``; all of it is durable on return.
+        Raises OSError, FencelogError, after which the bookie has to stop."""
         delete = [_run_keys(ledger_id, (0, _LAST_ENTRY)) for ledger_id in removed]
-        delete += [_run_keys(*entries) for entries in replaced]
+        delete += [_run_keys(*self._with_last_run(*entries)) for entries in replaced]
         self._write(_items(runs, states, mark), delete)
+
+    def _with_last_run(self, ledger_id: int, entries: Range) -> tuple[int, Range]:
+        """Return the entries, and those of the run that begins among them and goes on behind: the
+        ledger ended within it."""
+        first, last = entries
+        following = next(self.runs_from(ledger_id, last + 1), None)
+        if following is not None and first <= following.first_entry_id <= last:
+            last = following.last_entry_id
+        return ledger_id, (first, last)
 
     def repoint(self, moves: Iterable[tuple[StoredRun, StoredRun]]) -> int:
         """Change the items that still point to the first place of a move to point to the second,

@@ -179,6 +179,24 @@ async def test_a_run_replaced_twice_or_merged_with_new_ones_is_there_once(
     assert stored == [(0, 14)]
 
 
+async def test_the_last_run_of_a_ledger_is_replaced_up_to_its_end(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    """The rest of it goes with the flush, also after a start that found it in the journal."""
+    bookie = await with_stored(open_bookie, requests)
+    for refused in (requests.run(1, 9, 3), requests.run(1, 11, 2)):
+        with pytest.raises(FencelogError) as caught:
+            await bookie.shard(1).adds.replace(refused, is_end=True)
+        assert caught.value.code is ErrorCode.BAD_REQUEST
+    await bookie.shard(1).adds.replace(requests.run(1, 10, 3), is_end=True)
+    for _ in range(2):
+        assert await requests.read(bookie, 1, 10) == requests.run(1, 10, 3)
+        await bookie.close()
+        bookie = await open_bookie()
+    stored = await bookie.shard(1).reads.stored_ranges(1, (0, 100))
+    assert stored == [(0, 4), (10, 12)]
+
+
 async def test_nothing_is_replaced_in_a_ledger_that_was_dropped_meanwhile(
     open_bookie: OpenBookie, requests: Requests
 ) -> None:

@@ -253,9 +253,9 @@ async def test_what_is_found_during_a_repair_is_repaired_next(
     replace = bookie.shard(ledger_id).adds.replace
     other = StoredRun(ledger_id, 100, 109, 1, 64, 100)
 
-    async def finding(run: bytes) -> None:
+    async def finding(run: bytes, *, is_end: bool) -> None:
         integrity.on_damage(other, FencelogError(ErrorCode.CORRUPT, "found just now"))
-        await replace(run)
+        await replace(run, is_end=is_end)
 
     monkeypatch.setattr(bookie.shard(ledger_id).adds, "replace", finding)
     async with scrubbing(bookie, integrity) as scrubber:
@@ -267,7 +267,7 @@ async def test_what_is_found_during_a_repair_is_repaired_next(
     assert integrity.status()["damaged_runs"] == 0
 
 
-async def test_entries_behind_the_end_are_not_called_lost(
+async def test_a_damaged_run_across_the_end_is_repaired_up_to_the_end(
     cluster: LocalCluster, requests: Requests
 ) -> None:
     """One bookie took more than was acknowledged; the flush made one run of all of it."""
@@ -281,10 +281,33 @@ async def test_entries_behind_the_end_are_not_called_lost(
     async with scrubbing(bookie, integrity) as scrubber:
         await scrubber.scrub()
     await integrity.check()
+    assert integrity.status()["damaged_runs"] == 0
+    assert integrity.status()["damaged_runs_replaced"] == 1
+    cluster.cut("b2", "b3")
+    for _ in range(2):  # from the journal, then from the index
+        assert await cluster.contents(ledger_id) == PAYLOADS
+        bookie = await cluster.restart("b1")
+    last = len(PAYLOADS) - 1
+    assert await bookie.shard(ledger_id).reads.stored_ranges(ledger_id, (0, 99)) == [(0, last)]
+
+
+async def test_a_damaged_run_behind_the_end_is_not_called_lost(
+    cluster: LocalCluster, requests: Requests
+) -> None:
+    writer = await cluster.write(*PAYLOADS)
+    ledger_id = writer.ledger_id
+    behind = requests.run(ledger_id, len(PAYLOADS) + 1, 2)
+    assert await requests.add(cluster.bookies["b1"], behind) is None
+    await writer.close()
+    bookie = cluster.bookies["b1"]
+    await flush(requests, bookie, ledger_id)
+    integrity = cluster.integrity("b1")
+    (run,) = bookie.shard(ledger_id).storage.index.runs_from(ledger_id, len(PAYLOADS) + 1)
+    integrity.on_damage(run, FencelogError(ErrorCode.CORRUPT, "found just now"))
+    await integrity.check()
     (waiting,) = integrity.status()["waiting"]
     assert waiting["why"] == "behind_the_end"
     assert integrity.status()["ledgers_lost"] == 0
-    assert await code_of(bookie, ledger_id) is ErrorCode.CORRUPT
 
 
 async def test_damage_of_a_deleted_ledger_is_forgotten(cluster: LocalCluster) -> None:

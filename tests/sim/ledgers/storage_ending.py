@@ -308,8 +308,8 @@ class StorageEnding:
 
 
 def _has_repairable_damage(told: dict[str, Any]) -> bool:
-    """A damaged run that goes on behind the end of its ledger stays: of its last entries there is
-    no copy, and nobody needs one (MAINTENANCE.md)."""
+    """Tell whether damage is left that repair should have ended. A damaged run behind the end of
+    its ledger stays: no entry of it is needed (MAINTENANCE.md)."""
     reasons = {item["why"] for item in told["waiting"] if item["for"] == "damage"}
     return told["damaged_runs"] > 0 and reasons != {"behind_the_end"}
 

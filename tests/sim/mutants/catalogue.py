@@ -61,6 +61,7 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_replay.BOOT,
     *mutants_storage.DECAYED_HEADERS,
+    *mutants_storage.ACROSS_THE_END,
     *mutants_broker_cursors.REWOUND,
     *mutants_broker_admin.LATE_LISTS,
 )

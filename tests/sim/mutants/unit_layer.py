@@ -98,6 +98,7 @@ TESTS = {
     "tests/bookie/engine/test_adds.py": (
         "acknowledged-before-the-journal",
         "held-add-taken-after-the-fence",
+        "rest-behind-the-end-stays",
     ),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/identity/test_claim.py": ("own-identity-is-believed",),
@@ -111,7 +112,10 @@ TESTS = {
         "repaired-without-a-copy",
         "unanswered-is-no",
     ),
-    "tests/bookie/repair/test_scrubber.py": ("replaced-behind-the-damage",),
+    "tests/bookie/repair/test_scrubber.py": (
+        "replaced-behind-the-damage",
+        "run-across-the-end-stays-damaged",
+    ),
     "tests/broker/registry/test_topics.py": (
         "opened-without-a-topic",
         "deleted-unmarked",

@@ -15,6 +15,7 @@ COPIES = "fencelog.bookie.repair.missing"
 DAMAGE = "fencelog.bookie.repair.damage"
 FILES = "fencelog.bookie.gc.files"
 FLUSH = "fencelog.bookie.storage.flush"
+INDEX = "fencelog.bookie.storage.index"
 INTEGRITY = "fencelog.bookie.repair.integrity"
 STORAGE = "fencelog.bookie.storage.storage"
 
@@ -120,6 +121,36 @@ DECAYED_HEADERS = (
 )
 """The header of the newest entry log has to decay, which is some bytes of many, and the file has to
 stay the newest one: a test of the scrubber sees it."""
+
+ACROSS_THE_END = (
+    Mutant(
+        "rest-behind-the-end-stays",
+        "MAINTENANCE.md: scrubbing",
+        "A run that is replaced up to the end of its ledger stays in the index beside the new one.",
+        (
+            Edit(
+                INDEX,
+                "Index._with_last_run",
+                "            last = following.last_entry_id\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "run-across-the-end-stays-damaged",
+        "MAINTENANCE.md: scrubbing",
+        "A damaged run waits for copies of entries behind the end of its ledger.",
+        (
+            Edit(
+                DAMAGE,
+                "DamagedRuns._replace",
+                "min(entries[1], metadata.last_entry_id)",
+                "entries[1]",
+            ),
+        ),
+    ),
+)
+"""A run has to go on behind the end of its ledger, and to rot: one history in thousands."""
 
 REPAIRS = (
     Mutant(
