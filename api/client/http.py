@@ -101,21 +101,24 @@ class ServiceHttp:
         options: Mapping[str, Any],
     ) -> httpx.Response:
         """Send to one server. Raises the errors of ``_NOT_SENT`` if nothing was sent."""
+        is_served = False
         try:
             answer = await self._http.request(method, server + path, **options)
+            is_served = answer.is_success
         except _NOT_SENT:
             raise
         except httpx.InvalidURL as error:
             raise FencelogError(ErrorCode.BAD_REQUEST, f"{server}: {error}") from error
         except httpx.TransportError as error:
-            self._owners.forget(place)
             what = f"{server} did not answer: {error or type(error).__name__}"
             raise FencelogError(lost, what) from error
-        if answer.is_success:
-            self._owners.note(place, answer.headers.get(OWNER))
-            return answer
-        self._owners.forget(place)
-        raise error_from_answer(answer)
+        finally:
+            if not is_served:  # also if the caller has waited for long enough
+                self._owners.forget(place)
+        if not is_served:
+            raise error_from_answer(answer)
+        self._owners.note(place, answer.headers.get(OWNER))
+        return answer
 
 
 def _timeouts(timeout_s: float, connect_s: float = CONNECT_TIMEOUT_S) -> httpx.Timeout:

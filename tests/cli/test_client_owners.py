@@ -20,12 +20,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 @dataclass
 class Server:
     """A server that counts requests. ``names``: whom its answers name as the owner; ``fails``: the
-    problem that it answers with; ``hangs_up``: it never answers."""
+    problem that it answers with; ``hangs_up``: it never answers; ``stopped``: neither, and its
+    connections stay open until the event is set."""
 
     url: str = ""
     names: str | None = None
     fails: ErrorCode | None = None
     hangs_up: bool = False
+    stopped: asyncio.Event | None = None
     asked: list[str] = field(default_factory=list)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,7 +36,9 @@ class Server:
             size = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
             await reader.readexactly(size)
             self.asked.append(head.partition(" http/1.1")[0])
-            if not self.hangs_up:
+            if self.stopped is not None:
+                await self.stopped.wait()
+            elif not self.hangs_up:
                 writer.write(self._answer())
                 await writer.drain()
         writer.close()
@@ -123,6 +127,22 @@ async def test_an_append_that_the_owner_does_not_answer_is_not_sent_again() -> N
         assert (len(service.asked), len(owner.asked)) == (1, 1)
         await append(client)
         assert (len(service.asked), len(owner.asked)) == (2, 1)
+
+
+async def test_after_a_wait_that_its_caller_ended_the_service_is_asked() -> None:
+    """An owner that stands still keeps its connections, and never answers."""
+    goes_on = asyncio.Event()
+    first, owner = Server(), Server(stopped=goes_on)
+    async with serving(first, owner) as client:
+        first.names = owner.url
+        await client.append("t", b"1", partition=0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await client.append("t", b"2", partition=0)
+        first.names = None
+        await client.append("t", b"3", partition=0)
+        assert (len(first.asked), len(owner.asked)) == (2, 1)
+        goes_on.set()
 
 
 async def test_after_a_refusal_of_the_owner_the_service_is_asked() -> None:
