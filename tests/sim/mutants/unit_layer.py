@@ -159,6 +159,7 @@ TESTS = {
         "expired-lease-forgotten",
         "failover-to-two",
         "refused-out-of-order",
+        "buried-a-delivery-early",
     ),
     "tests/broker/subscriptions/test_pull.py": (
         "a-pull-that-was-given-up-keeps-its-messages",
@@ -167,6 +168,7 @@ TESTS = {
         "buried-before-it-is-there",
         "replayed-for-everybody",
         "a-rewound-pull-goes-on",
+        "replayed-for-nobody",
     ),
     "tests/api/routing/test_forward.py": (
         "lost-answer-is-a-refusal",
@@ -197,13 +199,20 @@ TESTS = {
         "empty-because-not-found",
         "unrecovered-ledger-ends-as-read",
     ),
-    "tests/broker/log/test_roll.py": ("used-before-it-is-listed",),
+    "tests/broker/log/test_roll.py": (
+        "used-before-it-is-listed",
+        "ranges-of-a-ledger-up-to-the-tail",
+    ),
     "tests/broker/log/test_repair.py": (
         "resent-without-learning-the-end",
         "acknowledged-above-recovery",
         "failed-ledger-ends-at-its-acks",
     ),
-    "tests/broker/partition/test_ownership_check.py": ("producers-not-restored",),
+    "tests/broker/partition/test_ownership_check.py": (
+        "producers-not-restored",
+        "refused-by-who-was-replaced",
+        "looked-at-a-server-that-lags",
+    ),
     "tests/broker/append/test_conditional_appends.py": (
         "duplicate-answered-early",
         "settled-when-sent",
@@ -236,11 +245,14 @@ TESTS = {
         "missing-cursor-never-opened",
         "dropped-as-a-lagging-server-says",
         "dropped-from-memory",
+        "cursors-completed-from-a-stale-registry",
+        "cursors-never-dropped",
     ),
     "tests/broker/log/test_terminate.py": ("terminated-unsealed",),
     "tests/broker/background/test_sweep.py": (
         "sweep-takes-the-present-epoch",
         "sweep-skips-deleted-topics",
+        "subscriptions-outlive-the-topic",
     ),
     "tests/broker/registry/test_subscription_registry.py": ("delete-of-unknown-outcome-is-done",),
     "tests/broker/compaction/test_compaction.py": (
@@ -249,6 +261,8 @@ TESTS = {
         "removal-not-shown",
         "removal-stays-for-good",
         "removal-removes-nothing",
+        "view-lost-at-a-takeover",
+        "tail-goes-back-at-a-roll",
     ),
     "tests/broker/append/test_producer_access.py": (
         "claims-forgotten-by-snapshots",
@@ -256,6 +270,7 @@ TESTS = {
         "epoch-given-twice",
         "former-holder-comes-back",
         "token-not-compared",
+        "attempts-count-as-appended",
     ),
     "tests/broker/read/test_time_index.py": (
         "time-of-the-message-before",
@@ -266,6 +281,10 @@ TESTS = {
     "tests/api/subscriptions/test_exclusive_lease.py": (
         "held-for-less-than-the-leases",
         "arbiter-not-asked",
+        "refused-after-it-was-taken",
+        "arbiter-says-yes",
+        "lost-acknowledgement-is-a-refusal",
+        "silent-owner-is-passed-over",
     ),
     "tests/bookie/format/test_ledger_state.py": (
         "last-entry-forgotten",
@@ -276,7 +295,27 @@ TESTS = {
         "fence-answered-early",
         "fence-not-journaled",
     ),
-    "tests/broker/append/test_pipeline.py": ("publish-time-goes-back",),
+    "tests/broker/append/test_pipeline.py": (
+        "publish-time-goes-back",
+        "no-hold-at-the-roll",
+    ),
+    "tests/broker/background/test_missing_cursors.py": ("trimmed-before-cursors-are-complete",),
+    "tests/broker/append/test_admission.py": (
+        "evicted-to-the-tail",
+        "let-in-over-the-quota",
+        "written-while-held",
+    ),
+    "tests/broker/partition/test_incarnations.py": (
+        "versions-begin-anew",
+        "update-of-whatever-is-there",
+    ),
+    "tests/api/subscriptions/test_http.py": (
+        "confirmed-without-cursors",
+        "partly-done-is-refused",
+    ),
+    "tests/broker/subscriptions/test_owners.py": ("cursor-of-another-creator",),
+    "tests/api/subscriptions/test_dead_letters.py": ("delivered-before-its-time",),
+    "tests/api/produce/test_access.py": ("terms-stay-behind",),
 }
 """Names of mutants, by the file of tests that catches them."""
 
