@@ -24,8 +24,12 @@ SECONDS = 300.0
 CAUGHT = 64
 """The exit code where tests failed. That of an interpreter that fails is another one."""
 
-OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""Of pytest, which warns of plugins that the mutant's modules have imported already."""
+OPTIONS = (
+    *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:unraisableexception"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
+"""Of pytest, which warns of plugins that the mutant's modules have imported already, and would end
+with an error of its own for what a failed test leaves behind."""
 
 TESTS = {
     "tests/ledgers/writer/test_core.py": (
