@@ -30,12 +30,13 @@ class KnownOwners:
         ask."""
         if not place or url is None or not url.startswith(("http://", "https://")):
             return
-        if anyio.current_time() < self._avoided_until.get(url, 0):
+        owner = url.rstrip("/")
+        if anyio.current_time() < self._avoided_until.get(owner, 0):
             self._of.pop(place, None)
             return
         if len(self._of) >= MAX_REMEMBERED_OWNERS:
             self._of.clear()
-        self._of[place] = url.rstrip("/")
+        self._of[place] = owner
 
     def forget(self, place: str) -> None:
         """Ask the service next time: the owner has refused, or did not answer."""

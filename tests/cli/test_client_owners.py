@@ -96,15 +96,16 @@ async def test_a_broker_that_is_the_owner_no_more_tells_the_next_one() -> None:
         assert [len(each.asked) for each in (service, previous, owner)] == [1, 1, 2]
 
 
+@pytest.mark.parametrize("ending", ["", "/"])
 async def test_an_owner_that_cannot_be_reached_is_not_tried_again_for_some_time(
-    monkeypatch: pytest.MonkeyPatch,
+    ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Server()
     async with serving(service) as client:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
-            service.names = nobody
+            service.names = nobody + ending
             for _ in range(4):
                 await append(client)
             assert len(service.asked) == 4

@@ -194,8 +194,8 @@ class _End(asyncio.Protocol):
         self._http = http
         self._breaks = breaks
         self._protocol = protocol
-        self.data_received = protocol.data_received  # type: ignore[method-assign]  # delegates
-        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]  # delegates
+        self.data_received = protocol.data_received  # type: ignore[method-assign]  # the inner one's
+        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]  # the inner one's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         breaking: Any = _BreakingTransport(transport, self._http, self._breaks)
