@@ -76,6 +76,9 @@ _FORMS = {Endpoint.SUBSCRIPTION_EVENTS: (EVENT_STREAM,)}
 _OWN_FORMS = frozenset((Endpoint.READ, Endpoint.READ_ONE))
 """The endpoints that choose the form themselves, or answer with any bytes."""
 
+_TAKING = frozenset((Endpoint.SUBSCRIPTION_EVENTS,))
+"""The endpoints at which reading leases messages."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -176,6 +179,9 @@ class Application:
     async def _dispatch(self, exchange: Exchange, target: Target) -> None:
         handlers = self._endpoints[target.endpoint]
         method = exchange.method
+        if target.endpoint in _TAKING:
+            site, mode = exchange.header(b"sec-fetch-site"), exchange.header(b"sec-fetch-mode")
+            self.origins.check_navigation(site, mode)
         if method in READING and target.endpoint not in _OWN_FORMS:
             preferred(exchange.header(b"accept"), _FORMS.get(target.endpoint, _JSON_ALONE))
         handler = handlers.get("GET" if method == "HEAD" else method)

@@ -30,6 +30,7 @@ _EXPOSED = (b"access-control-expose-headers", b"*")
 _VARY = (b"vary", b"origin")
 _READING = (b"GET", b"HEAD")
 _OTHER_PAGES = (b"cross-site", b"same-site")
+_NAVIGATE = b"navigate"
 _MAX_SHOWN = 80
 
 Headers = list[tuple[bytes, bytes]]
@@ -65,12 +66,15 @@ class Origins:
                 return None
         elif given.get(b"sec-fetch-site") not in _OTHER_PAGES:
             return None
-        elif method in _READING and given.get(b"sec-fetch-mode") == b"navigate":
+        elif method in _READING and given.get(b"sec-fetch-mode") == _NAVIGATE:
             return None  # A link that was followed: the other page does not see the answer.
-        page = "another origin" if origin is None else _shown(origin)
-        return FencelogError(
-            ErrorCode.CROSS_ORIGIN, f"a page of {page} may not use this server; see --allow-origin"
-        )
+        return _foreign("another origin" if origin is None else _shown(origin))
+
+    def check_navigation(self, site: bytes | None, mode: bytes | None) -> None:
+        """Refuse a link that another page had followed (``Sec-Fetch-Site``, ``Sec-Fetch-Mode``) to
+        where reading alone takes something. Raises FencelogError(CROSS_ORIGIN)."""
+        if mode == _NAVIGATE and site in _OTHER_PAGES and ANY.encode() not in self._allowed:
+            raise _foreign("another origin")
 
     def allows(self, origin: bytes) -> bool:
         """Tell whether pages of this origin may use the server and see its answers."""
@@ -122,6 +126,12 @@ def check_origin(origin: str) -> str:
             ErrorCode.BAD_REQUEST, f"{origin!r} is no origin, for example https://console.example"
         )
     return origin
+
+
+def _foreign(page: str) -> FencelogError:
+    return FencelogError(
+        ErrorCode.CROSS_ORIGIN, f"a page of {page} may not use this server; see --allow-origin"
+    )
 
 
 def _name_of(host: bytes) -> str:

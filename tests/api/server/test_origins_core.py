@@ -92,6 +92,22 @@ def test_a_browser_that_names_no_page_is_refused_but_for_links(site: str) -> Non
     assert refused(Origins(), "POST", **link) is ErrorCode.CROSS_ORIGIN
 
 
+@pytest.mark.parametrize("site", [b"cross-site", b"same-site"])
+def test_a_link_of_another_page_takes_nothing(site: bytes) -> None:
+    """A frame or a window follows links without anyone who clicks."""
+    with pytest.raises(FencelogError) as raised:
+        Origins(allowed=[PAGE.decode()]).check_navigation(site, b"navigate")
+    assert raised.value.code is ErrorCode.CROSS_ORIGIN
+    Origins(allowed=["*"]).check_navigation(site, b"navigate")
+    Origins().check_navigation(site, b"cors")  # its Origin is checked
+
+
+def test_links_of_its_own_pages_and_of_people_take_what_they_ask_for() -> None:
+    for site in (b"same-origin", b"none", None):
+        Origins().check_navigation(site, b"navigate")
+    Origins().check_navigation(None, None)
+
+
 @pytest.mark.parametrize("allowed", [["https://Console.example/", "https://b"], ["*"]])
 def test_allowed_pages_see_the_answers(allowed: list[str]) -> None:
     origins = Origins(allowed=allowed)

@@ -218,6 +218,17 @@ async def test_events_are_messages_with_leases(two: list[Site]) -> None:
     assert (await verb(a, "ack", ack_ids=ids(seen)))["acked"] == 4
 
 
+async def test_a_frame_in_another_page_leases_nothing(two: list[Site]) -> None:
+    """A hidden frame has a browser follow any link; at this one, reading takes messages."""
+    a = two[0]
+    await subscribe(a)
+    await post(a, "x")
+    frame = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    answer = await a.http.get(f"{a.sub}/events?limit=1", headers=frame)
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross_origin")
+    assert texts(await pull(a)) == ["x"]
+
+
 async def test_a_stream_that_cannot_begin_is_a_problem(two: list[Site]) -> None:
     a = two[0]
     for path, status in (
