@@ -126,7 +126,8 @@ def test_what_an_entry_log_is_said_to_hold_is_there(data: Path) -> None:
 
 
 def test_a_journal_is_right_or_refused(data: Path) -> None:
-    """But for the last group, which nothing shows to have been synced: here it is a fence."""
+    """The last group is the exception, which nothing shows to have been synced: here it is a
+    fence."""
     (path,) = data.glob("journal/*.journal")
     with opened(data) as found:
         (shard,) = found.shards

@@ -238,7 +238,7 @@ def test_a_producer_of_many_partitions_says_which(service: str, topic: str) -> N
 
 
 def test_following_ends_where_a_topic_does(service: str) -> None:
-    """It does not ask for what never comes, over and over; other partitions go on."""
+    """The reader does not ask for what never comes, over and over; other partitions go on."""
     topic = "cli/ending"
     server = ("--server", service)
     assert fencelog("topic", "create", topic, "--partitions", "2", *server).returncode == 0

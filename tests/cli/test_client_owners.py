@@ -117,7 +117,7 @@ async def test_an_owner_that_cannot_be_reached_is_not_tried_again_for_some_time(
 
 
 async def test_an_append_that_the_owner_does_not_answer_is_not_sent_again() -> None:
-    """It may have been written."""
+    """The append may have been written."""
     service, owner = Server(), Server(hangs_up=True)
     async with serving(service, owner) as client:
         service.names = owner.url

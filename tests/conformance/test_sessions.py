@@ -67,7 +67,8 @@ async def test_the_parents_that_one_makes_have_one_version_for_all(pair: Pair) -
 
 @several
 async def test_a_sleeper_cannot_change_what_another_created_anew(pair: Pair) -> None:
-    """It read the previous node, and wakes when the new one has the same number and value."""
+    """The sleeper read the previous node, and wakes when the new one has the same number and
+    value."""
     sleeper, other = pair
     await sleeper.create("/node", b"same")
     read = await sleeper.get("/node")

@@ -47,7 +47,8 @@ async def test_nodes_are_there_after_reopening_and_ephemerals_are_not(
 
 
 async def test_incarnations_are_unique_across_openings(path: Path, host: Host) -> None:
-    """Those of nodes that were deleted too, and of ephemeral ones that went with their session."""
+    """The incarnations of deleted nodes count too, and of ephemeral ones that went with their
+    session."""
     previous: list[Version] = []
     for _ in range(3):
         store = await opened(path, host)

@@ -162,7 +162,7 @@ async def test_guards_of_ephemeral_nodes_go_when_their_session_expires(
 async def test_a_node_without_its_guard_cannot_be_changed_by_anybody(
     store: ZooKeeperMetadataStore, by_hand: Plain, root: str
 ) -> None:
-    """It stands for a node of the same path, number and value that was created later."""
+    """The node stands for one of the same path, number and value that was created later."""
     version = await store.create("/node", b"")
     await by_hand(lambda client: client.delete(f"{root}{GUARDS_PATH}/{guard_of(version)[0]}"))
     assert await code_of(store.set("/node", b"x", version)) is ErrorCode.METADATA_CONFLICT

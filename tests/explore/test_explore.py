@@ -47,7 +47,7 @@ def test_no_state_of_a_small_world_is_wrong(
 
 @pytest.mark.timeout(1500)
 def test_no_walk_through_a_larger_world_goes_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    """As many as fit into that time of CPU."""
+    """The walks are as many as fit into that time of CPU."""
     played = play(WALKED, cpu_s=WALKS_CPU_S)
     with capsys.disabled():
         say(["", str(played)])

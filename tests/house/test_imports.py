@@ -242,7 +242,7 @@ def test_the_service_never_imports_what_serves_development(package_sources: list
 
 
 def test_no_folder_is_crowded() -> None:
-    """What ``ls`` shows of a folder of code fits one look."""
+    """A folder of code fits one look at ``ls``."""
     folders = [
         folder
         for name in (*PACKAGES, "tests")
@@ -308,7 +308,8 @@ def test_the_rule_itself_refuses_what_it_should() -> None:
 
 
 def test_the_service_loads_no_package_twice_and_no_spark(root: Path) -> None:
-    """From the root, ``import ledgers`` would find the folder and make a second copy of it."""
+    """A process started at the root could ``import ledgers`` from its folder, a second copy of
+    it."""
     program = (
         "import sys, fencelog.api.cli.main\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"

@@ -105,8 +105,8 @@ def test_a_recovery_read_is_negative_when_its_write_set_is_covered(covers: Defin
 
 
 def test_an_acknowledged_entry_is_never_declared_absent_and_others_can_be() -> None:
-    """Whoever says "no" has no copy. So with Qa copies or more there are too few to say it, and
-    with fewer there may be enough."""
+    """A bookie that says "no" has no copy. So with Qa copies or more there are too few to say it,
+    and with fewer there may be enough."""
     for sizes in EVERY_SIZE:
         _, write, ack = sizes
         need = coverage_threshold(cohort=write, ack_quorum=ack)

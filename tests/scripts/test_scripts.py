@@ -15,7 +15,8 @@ SCRIPTS = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_story(script: Path) -> None:
-    """After a change that is meant: ``python -m tests.scripts.refresh NAME``, and read the diff."""
+    """The command ``python -m tests.scripts.refresh NAME`` follows a change that is meant; read its
+    diff."""
     told = script.read_text("utf-8")
     played = play_script(script)
     difference = unified_diff(told.splitlines(), played.splitlines(), "told", "played", lineterm="")

@@ -1,1 +1,1 @@
-"""What strangers may send: anything that the document allows, and anything else."""
+"""Requests of strangers: anything that the document allows, and anything else."""

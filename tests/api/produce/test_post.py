@@ -51,7 +51,8 @@ def test_a_post_comes_back(post: Post, body: bytes) -> None:
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_post_or_no_frame(frame: bytes) -> None:
-    """Nothing but ProtocolError is raised, and what is a post is the same post in its own form."""
+    """Any other error than ProtocolError fails the test, and a post has to be the same post in its
+    own form."""
     try:
         post = decode_post(frame)
     except ProtocolError:

@@ -106,7 +106,7 @@ async def test_unknown_topics_and_invalid_names(http: httpx.AsyncClient) -> None
 
 
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(service: str) -> None:
-    """Only the announcement is sent: the refusal comes without a byte of the body."""
+    """The test sends the announcement alone: the refusal comes without a byte of the body."""
     reader, writer = await asyncio.open_connection(*_address(service))
     writer.write(
         b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"

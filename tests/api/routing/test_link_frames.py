@@ -46,7 +46,8 @@ def test_the_head_of_an_answer_comes_back(status: int, headers: list[tuple[bytes
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_request_or_no_frame(body: bytes) -> None:
-    """Nothing but ProtocolError is raised, and what can be read comes back from its own form."""
+    """Any other error than ProtocolError fails the test, and a request that can be read comes back
+    from its own form."""
     try:
         asked = decode_http_request(body)
     except ProtocolError:

@@ -168,7 +168,7 @@ async def test_what_comes_before_the_answer_waits_for_it(
 async def test_a_delay_counts_from_each_message(
     connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
-    """Not from the request that the head was read of."""
+    """A head that is remembered keeps no time of the request that it was read from."""
     fake_broker.host = host = SteppingHost()
     host.clock_us = 1_000_000
     request = post(b"x", path=PATH + "?delay_ms=5000")
@@ -305,7 +305,7 @@ async def test_a_duplicate_is_answered_as_one(
 
 
 async def test_an_upgrade_that_is_not_known_is_taken_as_http(connection: Connection) -> None:
-    """As curl asks for HTTP/2; the answer ends the connection."""
+    """A client like curl asks for HTTP/2 like this; the answer ends the connection."""
     upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     await connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
     status, headers, _ = await connection.answer()

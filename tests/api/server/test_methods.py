@@ -77,7 +77,7 @@ async def test_head_is_get_without_its_body(http: httpx.AsyncClient) -> None:
 
 
 async def test_every_json_answer_ends_its_line(http: httpx.AsyncClient) -> None:
-    """So that the prompt of a shell begins one of its own."""
+    """A shell's prompt then begins a line of its own."""
     answers = [await http.put("/v1/topics/ns/line"), await http.get("/v1/topics/ns/absent")]
     posts = "/v1/topics/ns/line/messages"
     answers += [await http.post(posts, content=b"x") for _ in range(3)]

@@ -179,7 +179,7 @@ async def test_a_body_has_to_arrive(
     size: int,
     path: str,
 ) -> None:
-    """Whether the connection, a plain endpoint or the framework reads it."""
+    """The limit holds whether the connection, a plain endpoint or the framework reads the body."""
     monkeypatch.setattr(f"{LIMITS}.{limit}", 0)
     method = "POST" if path == PATH else "PUT"
     head_ = head("Host: localhost", f"Content-Length: {size}", "Content-Type: application/json",

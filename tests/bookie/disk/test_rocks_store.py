@@ -12,7 +12,7 @@ from fencelog.bookie.disk.rocks_store import RocksStore
 def test_a_store_whose_last_write_failed_closes_and_opens_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the flush of ``write`` fails, and then the flush with which RocksDB closes."""
+    """A full disk fails the flush of ``write``, and then the flush with which RocksDB closes."""
     store = RocksStore(tmp_path, create=True)
     store.write([(b"a", b"1")])
     inner = store._store

@@ -200,7 +200,8 @@ async def test_the_last_run_of_a_ledger_is_replaced_up_to_its_end(
 async def test_nothing_is_replaced_in_a_ledger_that_was_dropped_meanwhile(
     open_bookie: OpenBookie, requests: Requests
 ) -> None:
-    """What is there again may be cut in other runs: the replaced ones would overlap them."""
+    """Entries that were added again may be cut into other runs, which the replaced ones would
+    overlap."""
     bookie = await with_stored(open_bookie, requests, flush_interval_ms=5)
     shard = bookie.shard(1)
     look = shard.adds._stored_ranges

@@ -91,7 +91,8 @@ def test_any_adds_in_any_order_hold_their_union(
     tmp_path_factory: pytest.TempPathFactory,
     requests: Requests,
 ) -> None:
-    """With a cache so small that almost every add is flushed, and restarts in between."""
+    """The cache is so small that almost every add is flushed, and the bookie restarts in
+    between."""
     asyncio.run(add_and_compare(adds, tmp_path_factory.mktemp("data"), requests))
 
 

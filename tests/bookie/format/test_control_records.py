@@ -61,7 +61,7 @@ def test_fences_stay_and_limbo_is_what_was_said_last(
     ],
 )
 def test_what_replay_finds_is_in_the_next_flush(record: tuple[RecordType, bytes]) -> None:
-    """Behind it the checkpoint lets go of the record: nothing else would bring it back."""
+    """The checkpoint behind that flush lets go of the record: nothing else would bring it back."""
     states = LedgerStates()
     states.load([(7, BookieLedgerState(last_entry=5))])
     take_back(Record(record[0], 1, 0, record[1], end=0), states)

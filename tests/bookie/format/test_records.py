@@ -145,7 +145,7 @@ def test_a_file_shorter_than_its_header_has_none() -> None:
 
 
 def test_a_mark_within_a_payload_proves_nothing() -> None:
-    """Behind a torn record lie bytes that look like the begin of one, on a place of eight and
+    """The bytes behind a torn record look like the begin of one, on a place of eight and
     elsewhere."""
     data, offsets = journal_of([[1]])
     torn = data[: offsets[0]] + bytes(5) + b"FLR" + bytes(4) + b"FLR" + bytes(200)

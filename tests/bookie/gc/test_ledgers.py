@@ -254,7 +254,7 @@ async def test_a_ledger_created_during_the_listing_stays(
 async def test_a_ledger_that_is_there_after_all_stays(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the listing missed, the look right before the removal finds."""
+    """The look right before the removal finds a ledger that the listing missed."""
     real = LedgerStore(scene.store).read_all
 
     async def without_2() -> AsyncIterator[LedgerMetadata]:

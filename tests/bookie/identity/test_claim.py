@@ -350,7 +350,7 @@ async def test_a_lost_journal_takes_nothing_that_was_flushed(
 async def test_a_repair_that_died_is_done_again_and_forgets_no_more(
     machine: Machine, what: str, faulty_disk: FaultyDisk
 ) -> None:
-    """At no point does the bookie start and deny what it has acknowledged."""
+    """The bookie never starts in a state in which it denies what it has acknowledged."""
     calls = 0
     while True:
         bookie = await machine.serve()

@@ -136,7 +136,7 @@ def test_a_repair_of_everything_goes_on_without_being_asked_again() -> None:
 
 
 def test_a_repair_does_not_go_on_once_the_lost_disk_is_back_and_served_from() -> None:
-    """It died before it was registered; then the old disk was found, and started."""
+    """The repair died before it was registered; then the old disk was found, and started."""
     here = found(replace(NEW, replaces=MIDDLE), *map(empty, GIVEN))
     serving = RegisteredCookie(INSTANCE, replace(COOKIE, incarnation=MIDDLE), is_serving=True)
     for start_request in (START, REPAIR):

@@ -169,7 +169,7 @@ async def test_a_file_for_which_there_is_no_room_is_not_reserved(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is written may well fit: a small disk is not full because a whole file does not."""
+    """The records may well fit: a small disk is not full because a whole file does not."""
     if has_spare:
         SpareFiles(PosixDisk(), tmp_path).path(1).write_bytes(b"shorter than now")
 

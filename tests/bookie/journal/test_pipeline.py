@@ -254,7 +254,7 @@ async def test_runs_that_are_not_synced_are_answered_when_they_are_written() -> 
 
 @pytest.mark.parametrize("sync_runs", [True, False])
 async def test_a_journal_of_control_records_alone_is_synced(sync_runs: bool) -> None:
-    """As where runs are not journaled at all: every record is synced, and nothing else is."""
+    """A bookie that journals no runs syncs every control record, and nothing else."""
     setup = SteppedJournal(sync_runs=sync_runs, max_file_bytes=256)
     await setup.start()
     setup.sync_io_thread.run_free()

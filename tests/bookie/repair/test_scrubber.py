@@ -141,7 +141,7 @@ async def test_nothing_more_is_written_to_a_file_in_which_damage_was_found(
 async def test_what_was_added_behind_a_damaged_header_is_found_and_replaced(
     cluster: LocalCluster, requests: Requests, *, is_restarted: bool
 ) -> None:
-    """Until the next pass the writer does not know. Its entries are damaged, and never "not
+    """The writer does not know until the next pass. Its entries are damaged, and never "not
     there"."""
     bookie, ledger_ids = cluster.bookies["b1"], list[int]()
     for _ in range(2):
@@ -326,7 +326,7 @@ async def test_damage_of_a_deleted_ledger_is_forgotten(cluster: LocalCluster) ->
 
 
 async def test_a_read_that_fails_once_is_no_damage(cluster: LocalCluster) -> None:
-    """As when the file was compacted away, or there was no file handle left."""
+    """A file that was compacted away, or a lack of file handles, fails a read just once."""
 
     class FailsOnce(PosixDisk):
         fails = 1

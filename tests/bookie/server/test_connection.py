@@ -83,7 +83,7 @@ async def test_explicit_lacs_in_flight_are_limited(
 
 
 async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Requests) -> None:
-    """Nothing is sent to one that asks nothing; its connection would count for ever."""
+    """A server sends nothing to a peer that asks nothing; its connection would count for ever."""
     host, port = server.address.rsplit(":", 1)
     _, writer = await asyncio.open_connection(host, int(port))
     await requests.until(lambda: bool(server._connections))
@@ -97,7 +97,7 @@ async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests:
 async def test_connections_and_listeners_are_told_in_the_order_in_which_they_came(
     server: BookieServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What depends on addresses of objects cannot be played again."""
+    """An order that depends on addresses of objects cannot be played again."""
     order: list[object] = []
     monkeypatch.setattr(FakeTransport, "pause_reading", lambda self: order.append(self))
     transports = [connect(server)[1] for _ in range(50)]

@@ -272,7 +272,8 @@ def resealed(run: bytes, changes: list[tuple[int, bytes]]) -> bytes:
 def test_a_run_with_a_right_checksum_is_still_not_believed(
     changes: list[tuple[int, bytes]], count: int
 ) -> None:
-    """Who writes the bytes writes the checksum too: a header or index that lies is found."""
+    """A peer that writes the bytes writes the checksum too: a header or index that lies is
+    found."""
     run = resealed(run_of(1, 0, count), changes)
     with suppress(ProtocolError):
         header = verify_run(run)

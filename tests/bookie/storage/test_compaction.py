@@ -305,7 +305,7 @@ async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: Fa
 async def test_a_file_that_cannot_be_begun_costs_the_pass_alone(
     logs: Logs, faulty_disk: FaultyDisk, fault: str
 ) -> None:
-    """As on a full disk: the space that the newest file would give back comes later."""
+    """A full disk does this: the space that the newest file would give back comes later."""
     await logs.fill(range(1, 3))
     await logs.remove([1])
     faulty_disk.fails.add(fault)

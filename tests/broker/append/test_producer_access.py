@@ -263,7 +263,7 @@ async def test_while_it_is_not_known_whether_a_change_is_durable_nothing_is_appe
 async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
     stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused, because the partition's own ledger has failed besides."""
+    """The second change is refused, because the partition's own ledger has failed besides."""
     log = await stage.open(timeout_s=0.03)
     data = ledgers.newest
     state = await unknown_fence(log, ledgers, until, monkeypatch)

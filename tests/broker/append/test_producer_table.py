@@ -217,7 +217,8 @@ def test_a_rebuilt_table_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parts_of_a_snapshot_are_not_taken_for_the_whole() -> None:
-    """Without its last part the log is read from the place before, and changes nothing twice."""
+    """A snapshot without its last part counts for nothing: the log is read from the place before
+    it, and changes nothing twice."""
     table = ProducerTable()
     entries = [
         (sequences(0, 2), key("k")),

@@ -318,7 +318,8 @@ async def test_the_silent_producer_goes_and_is_no_silent_duplicate(stage: Stage)
 
 
 async def test_whoever_was_forgotten_is_new(stage: Stage) -> None:
-    """Not promised, and so said: its first append, sent again, cannot be told from a new one."""
+    """A forgotten producer is promised nothing: its first append, sent again, cannot be told from a
+    new one."""
     policy = replace(Policy(), max_producers=2)
     log = await stage.open(policy=policy)
     await send(log, 0, name="a")

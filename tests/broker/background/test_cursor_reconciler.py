@@ -90,7 +90,7 @@ async def test_cursors_that_are_missing_are_opened(scene: Scene) -> None:
 
 
 async def test_a_cursor_is_opened_in_a_log_that_was_seen_without_any(scene: Scene) -> None:
-    """Who created the subscription died before it had told the owner."""
+    """The creator of the subscription died before it had told the owner."""
     await scene.reconciler.reconcile()
     one = await scene.create("one")
     await scene.reconciler.reconcile()

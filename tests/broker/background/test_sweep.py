@@ -100,7 +100,8 @@ async def test_a_ledger_that_a_crash_left_unlisted_goes(
 async def test_a_takeover_under_way_keeps_its_ledger(
     scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has created its ledger, and not listed it yet: the sweep comes by at this moment."""
+    """The takeover has created its ledger, and not listed it yet: the sweep comes by at this
+    moment."""
     previous = await scene.log()
     await previous.append_message(Message(b"y"))
     info = await scene.registry.get(NAME)
@@ -223,7 +224,7 @@ async def test_one_broker_sweeps_at_a_time(scene: Scene, stage: Stage) -> None:
 
 
 async def test_a_sweep_that_ended_in_the_future_is_none(scene: Scene) -> None:
-    """Of a broker whose clock was a year ahead: nobody would sweep until then."""
+    """A broker whose clock was a year ahead swept last: nobody would sweep until then."""
     await scene.store.create(LAST_PATH, b"%d" % (scene.stage.host.clock_us + 365 * 86_400_000_000))
     assert await scene.sweep.sweep_if_due(60) is not None
     assert int((await scene.store.get(LAST_PATH)).value) == scene.stage.host.clock_us

@@ -179,7 +179,8 @@ async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
 async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
     own: Own, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is made while the metadata are away, and acknowledgements need not wait for it."""
+    """No ledger is created while the metadata are away, and acknowledgements need not wait for
+    one."""
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
     first = await own(timeout_s=0.5)
     await first.set("a", 0)

@@ -159,8 +159,8 @@ async def test_a_policy_may_take_it_all_the_same(
 async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
     stage: Stage, ledgers: ScriptedLedgers, filled: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which ledgers go is decided in the turn in which the change begins: a cursor that is opened
-    before then is respected, one after it begins where the log does."""
+    """The turn in which the change begins decides which ledgers go: a cursor that is opened before
+    then is respected, one after it begins where the log does."""
     log = await filled()
     stage.host.clock_us += 99 * SECOND
     settle = log.retention._ensure_persisted
@@ -420,7 +420,7 @@ async def test_messages_that_are_too_old_count_as_acknowledged(stage: Stage, fil
 async def test_what_ledgers_say_of_producers_is_kept_when_they_go(
     stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
 ) -> None:
-    """Without that a repeated append would be written twice after a takeover."""
+    """A repeated append would otherwise be written twice after a takeover."""
     conditions = AppendConditions(SequenceRange(0, RANGE_SEQUENCE, bytes(16), 0, 0))
     log = await filled(messages=0)
     assert (await log.append_message(Message(b"once"), conditions)).offset == 0

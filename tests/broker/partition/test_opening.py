@@ -111,7 +111,7 @@ async def test_a_broker_at_the_address_of_a_dead_one_is_its_successor(
 async def test_a_restarted_broker_is_not_sent_to_its_former_self(
     make_broker: BrokerMaker, stage: Stage
 ) -> None:
-    """It was killed; its session, and the owner nodes, are there for some seconds more."""
+    """A broker that was killed keeps its session, and the owner nodes, for some seconds more."""
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
     await a.partition(NAME, 0)

@@ -306,7 +306,8 @@ async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -
 async def test_who_puts_its_node_back_sees_that_others_had_the_log_meanwhile(
     make_broker: BrokerMaker, stage: Stage, until: Until
 ) -> None:
-    """And have given up their nodes too: it read on in a log that had gone on (seed 2133)."""
+    """The others have given up their nodes too: the owner read on in a log that had gone on (seed
+    2133)."""
     stores = [await stage.store() for _ in range(2)]
     a, b = [await make_broker(n, store=s) for n, s in zip("ab", stores, strict=True)]
     await a.topics.create(NAME, TopicConfig())

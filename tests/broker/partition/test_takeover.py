@@ -203,7 +203,8 @@ async def test_a_list_that_disagrees_with_its_ledger_is_not_served(
 async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
     stage: Stage, ledgers: ScriptedLedgers, deleted: bool
 ) -> None:
-    """It was empty, so the winner dropped it, or the topic was deleted: after the list was read."""
+    """The ledger was empty, so the winner dropped it, or the topic was deleted: after the list was
+    read."""
     await stage.open()
     winner, slow = await stage.node(), await stage.node()
     if deleted:

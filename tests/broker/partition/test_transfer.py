@@ -97,7 +97,8 @@ async def test_unloading_seals_the_log_and_opens_it_elsewhere(
 
 
 async def test_unloading_goes_where_it_is_told_and_back_again(make: Make) -> None:
-    """Nothing of an owner's time is left that could stand in its way later (apache/pulsar#2967)."""
+    """An owner that has gone leaves nothing that could stand in its own way later
+    (apache/pulsar#2967)."""
     a, _, c = await make("a"), await make("b"), await make("c")
     await a.topics.create(NAME, TopicConfig())
     await (await a.partition(NAME, 0)).append_message(Message(b"x"))
@@ -156,8 +157,8 @@ async def test_requests_wait_for_the_next_owner(make: Make, network: Network) ->
 async def test_a_change_that_meets_a_closing_log_is_for_the_next_owner(
     make: Make, ledgers: ScriptedLedgers, until: Until
 ) -> None:
-    """It is refused, nothing was done, and the log says that it does not serve any more: so the
-    request waits for the next owner and is not answered with the refusal."""
+    """The log refuses the change, of which nothing was done, and says that it does not serve any
+    more: so the request waits for the next owner and is not answered with the refusal."""
     a = await make("a")
     await make("b")
     await a.topics.create(NAME, TopicConfig())
@@ -320,7 +321,8 @@ async def test_an_overloaded_broker_sheds_until_it_is_none(make: Make) -> None:
 
 
 async def test_what_a_broker_was_sent_is_not_held_against_it_for_ever(make: Make) -> None:
-    """It may have refused it, or lost it again: its load, which it publishes, never shows it."""
+    """The broker may have refused the partition, or lost it again: its load, which it publishes,
+    never shows it."""
     a, _ = await make("a"), await make("b")
     await settle()
     a.directory.took("b", 10.0 * MIB)

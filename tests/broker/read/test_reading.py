@@ -351,7 +351,7 @@ async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(
 
 
 async def test_a_log_that_is_trimmed_while_a_read_waits_for_its_turn_says_so(stage: Stage) -> None:
-    """It is not answered with what a later ledger holds."""
+    """The read is not answered with what a later ledger holds."""
     reads = BrokerReads()
     log = await stage.open(max_entries=1, broker_reads=reads)
     await write(log, 1, 1, 1, 1)

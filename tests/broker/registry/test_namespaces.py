@@ -133,7 +133,7 @@ async def test_a_namespace_with_topics_stays(
 async def test_a_topic_that_a_lagging_server_does_not_list_yet_keeps_its_namespace(
     stage: Stage, registry: TopicRegistry, namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would have other settings from one moment to the next."""
+    """The topic would have other settings from one moment to the next."""
     await namespaces.create("shop", {"retention_ms": 3})
     await registry.create(NAME, TopicConfig())
 

@@ -118,7 +118,7 @@ async def test_a_delete_whose_answer_was_lost_has_happened(
 async def test_a_delete_that_never_arrived_has_not_happened(
     registry: SubscriptionRegistry, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever took it for done would drop the cursors of a subscription that is there."""
+    """A broker that took it for done would drop the cursors of a subscription that is there."""
     made, _ = await create(registry)
 
     async def lost(*args: object) -> None:

@@ -150,7 +150,7 @@ async def test_deleting_fences_the_owner_and_removes_everything(
 async def test_an_opener_that_knows_a_deleted_topic_leaves_nothing_behind(
     stage: Stage, host: Host
 ) -> None:
-    """It makes the ledger list's node and looks again: the topic has gone meanwhile."""
+    """The opener makes the ledger list's node and looks again: the topic has gone meanwhile."""
     store = await stage.store()
     registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
     info, _ = await registry.create(NAME, TopicConfig())

@@ -95,7 +95,7 @@ async def test_an_ack_is_not_confirmed_before_it_is_durable(
 async def test_an_ack_that_is_confirmed_after_a_seek_lets_nothing_go(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
-    """What was acknowledged before the seek is to come again."""
+    """Messages that were acknowledged before the seek are to come again."""
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)

@@ -63,7 +63,7 @@ async def test_a_create_whose_reply_is_lost_finds_its_token(
 async def test_a_create_that_exists_and_is_not_found_is_sent_again(
     ledgers: LedgerStore, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was ours, and somebody has deleted it; or the read is a little stale."""
+    """The node was ours, and somebody has deleted it; or the read is a little stale."""
     await ledgers.create(ledger(1))
     create = store.create
 
@@ -338,7 +338,7 @@ async def test_a_delete_goes_on_where_a_server_is_behind_with_the_value() -> Non
 
 
 async def test_a_new_session_that_is_behind_does_not_hide_a_ledger_either() -> None:
-    """What the session that ended had caught up with, the next one need not have."""
+    """The new session need not have caught up with what the one that ended had seen."""
 
     class Behind(MemoryMetadataStore):
         async def get(self, path: str) -> Versioned:

@@ -26,7 +26,7 @@ async def at_once() -> int:
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
 async def test_a_watch_that_was_closed_is_not_kept(turns: int) -> None:
-    """Also one that was closed while it read; a process may open and close any number."""
+    """A watch that was closed while it read goes too; a process may open and close any number."""
     table = WatchTable()
     listener = Listener()
     watch = table.watch_value("/a", at_once, listener)
@@ -62,7 +62,7 @@ async def test_closing_waits_for_reads_of_watches_that_were_closed_before() -> N
 
 
 async def test_watches_of_a_path_read_in_the_order_in_which_they_came() -> None:
-    """What depends on addresses of objects cannot be played again."""
+    """An order that depends on addresses of objects cannot be played again."""
     table = WatchTable()
     order: list[int] = []
 

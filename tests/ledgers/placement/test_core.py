@@ -151,7 +151,7 @@ def test_others_come_only_after_all_that_are_preferred(
 
 
 def test_every_bookie_stands_at_every_place() -> None:
-    """Nobody is first for ever: readers ask the first one of a write set first."""
+    """Readers ask the first one of a write set first: no bookie is the first for ever."""
     chance = random.Random(3)
     seen = {
         (place, name)
@@ -197,7 +197,7 @@ def test_a_replacement_is_as_good_as_the_best_candidate(
 
 
 def test_a_replacement_helps_the_other_write_sets_where_the_poorest_cannot_be_helped() -> None:
-    """Of the ring a a a ? with Qw = 2 the first two write sets stay in one rack anyway."""
+    """The ring a a a ? with Qw = 2 keeps its first two write sets in one rack anyway."""
     candidates = bookies_in("aaaaab")
     for fraction in (0.0, 0.5, ALMOST_ONE):
         bookie = choose_replacement(
@@ -208,7 +208,7 @@ def test_a_replacement_helps_the_other_write_sets_where_the_poorest_cannot_be_he
 
 
 def test_members_to_be_replaced_too_do_not_count() -> None:
-    """What takes the place of the second one is not known yet, so a new rack is best."""
+    """The successor of the second one is not known yet, so a new rack is best."""
     bookie = choose_replacement(
         ["a", None, None], 1, bookies_in("ab"), write_quorum=3, fraction=0.0
     )
@@ -260,7 +260,7 @@ def test_each_further_failure_doubles_it_to_a_limit() -> None:
 
 
 def test_a_failure_as_a_last_resort_counts() -> None:
-    """It may be tried while it is still in quarantine; failing then, it is barred again."""
+    """A bookie may be tried while it is still in quarantine; failing then, it is barred again."""
     long = Quarantine(5, until=16.0, barred_until=5.0)
     assert after_failure(long, 5.0) == Quarantine(6, until=37.0, barred_until=10.0)
 

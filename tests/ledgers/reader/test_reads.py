@@ -141,7 +141,7 @@ async def test_stripes_fall_over_each_on_its_own(wide: Cluster) -> None:
 
 
 async def test_stripes_end_before_an_entry_that_cannot_be_had(wide: Cluster) -> None:
-    """What lies before it is delivered; the error comes to whoever asks from it on."""
+    """Entries before it are delivered; the error comes to a reader that asks from it on."""
     closed = await striped(wide, [b"%d" % n for n in range(10)])
     for bookie in wide.bookies.values():
         bookie.entries[1].pop(4, None)

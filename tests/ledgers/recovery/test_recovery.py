@@ -141,7 +141,7 @@ async def test_close_whose_reply_is_lost_is_recognised(cluster: Cluster) -> None
 
 
 async def test_recovered_entries_keep_their_bytes(make_cluster: MakeCluster) -> None:
-    """They carry their writer's LAC, never the recoverer's own progress (rule 5)."""
+    """Recovered entries carry their writer's LAC, never the recoverer's own progress (rule 5)."""
     cluster = make_cluster(4)
     writer = cluster.create()
     await cluster.write(writer, b"a", b"b", b"c")

@@ -79,7 +79,7 @@ async def test_what_can_be_read_and_not_written_is_not_closed(cluster: Cluster) 
 
 
 async def test_closed_by_another_meanwhile_is_adopted(cluster: Cluster) -> None:
-    """Even where this recovery could not have finished."""
+    """The close is adopted even where this recovery could not have finished."""
     await cluster.write(cluster.create(), b"0", b"1")
     others: list[LedgerMetadata] = []
     metadata, version = cluster.ledgers.values[1]
@@ -137,7 +137,7 @@ async def test_a_bookie_that_is_down_from_the_start_is_replaced(make_cluster: Ma
 async def test_a_bookie_that_fails_on_the_way_is_replaced_from_there_on(
     make_cluster: MakeCluster, write_quorum: int
 ) -> None:
-    """With E > Qw some entries never lay on it."""
+    """Some entries never lay on it, since E > Qw."""
     cluster = make_cluster(4)
     writer = cluster.create(write_quorum=write_quorum)
     payloads = [b"%d" % n for n in range(20)]
@@ -186,7 +186,7 @@ async def test_limbo_is_unknown_when_fencing_and_when_reading(cluster: Cluster) 
 
 
 async def test_what_is_in_limbo_still_supplies_what_it_holds(cluster: Cluster) -> None:
-    """It may have lost entries; one that it has it has."""
+    """A bookie in limbo may have lost entries; one that it has it has."""
     await cluster.write(cluster.create(), b"0", b"1")
     for name in ("b2", "b3"):
         cluster.bookies[name].entries[1].pop(1)
@@ -314,7 +314,7 @@ async def test_a_bookie_that_hangs_keeps_nobody_waiting(cluster: Cluster, name: 
 async def test_bookies_that_know_another_secret_are_missing(
     cluster: Cluster, request_: str
 ) -> None:
-    """What they know of the ledger is unknown: one of them is borne, all of them are named."""
+    """Their knowledge of the ledger is unknown: one of them is borne, all of them are named."""
     await cluster.write(cluster.create(), b"0")
     refusing = failing(request_, ErrorCode.UNAUTHORIZED)
     for bookie in cluster.bookies.values():

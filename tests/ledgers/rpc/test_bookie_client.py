@@ -291,7 +291,8 @@ async def add_to(client: TcpBookieClient, incarnation: str) -> FencelogError | N
 
 
 async def test_an_add_is_for_one_incarnation(server: ScriptedServer) -> None:
-    """Before the connection is there and after; a new process at the address is met as itself."""
+    """The check holds before the connection is there and after; a new process at the address is met
+    as itself."""
     client = TcpBookieClient("b1", await server.start())
     for incarnation in ("2", "1", "2"):
         error = await add_to(client, incarnation)

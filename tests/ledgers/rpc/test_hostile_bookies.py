@@ -256,7 +256,7 @@ def accepts(hello: bytes) -> bool:
 async def test_what_comes_right_behind_a_greeting_ends_the_connection(
     network: FakeNetwork,
 ) -> None:
-    """Before the requests could leave there is nothing that might be answered."""
+    """No request could leave before that, so there is nothing that might be answered."""
     client = TcpBookieClient("b1", "bookie:1")
     outcomes = Outcomes(client)
     outcomes.ask(Op.ADD)

@@ -131,7 +131,8 @@ def test_a_reply_has_the_operation_and_size_of_its_kind(op: Op, sizes: set[int])
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=5000))
 def test_a_reader_holds_no_more_than_one_frame(length: int, data: bytes) -> None:
-    """What a header announces costs nothing until it is there, and no header is believed."""
+    """The bytes that a header announces cost nothing until they are there, and no header is
+    believed."""
     reader = FrameReader()
     with suppress(ProtocolError):
         reader.feed(length.to_bytes(4, "little") + data)

@@ -52,8 +52,8 @@ async def test_whatever_a_bookie_refuses_with_it_is_replaced(
 async def test_a_bookie_that_knows_another_secret_is_a_failed_member(
     make_cluster: MakeCluster,
 ) -> None:
-    """It refuses every connection of this process before anything is sent; that says nothing about
-    the ledger. A bookie that is set up wrongly must not be worse than a dead one."""
+    """The bookie refuses every connection of this process before anything is sent; that says
+    nothing about the ledger. A bookie that is set up wrongly must not be worse than a dead one."""
     cluster = make_cluster(4)
     writer = cluster.create()
     failing(cluster, "b2", ErrorCode.UNAUTHORIZED)
@@ -87,8 +87,8 @@ async def test_one_replacement_for_two_failed_members_is_taken(make_cluster: Mak
 async def test_a_bookie_with_another_incarnation_is_replaced_and_not_taken_back(
     make_cluster: MakeCluster,
 ) -> None:
-    """At its start it has fenced every ledger that names it (rule 10): as a member it would end
-    the writer. It is well otherwise, and other ledgers may have it."""
+    """The bookie has fenced every ledger that names it at its start (rule 10): as a member it would
+    end the writer. It is well otherwise, and other ledgers may have it."""
     cluster = make_cluster(4)
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -126,7 +126,7 @@ async def test_a_former_member_with_the_same_incarnation_may_be_taken_back(
 async def test_a_new_member_is_held_to_the_incarnation_it_was_chosen_with(
     make_cluster: MakeCluster,
 ) -> None:
-    """It loses its disk between the choice and the first add: it is never sent one."""
+    """The bookie loses its disk between the choice and the first add: it is never sent one."""
     cluster = make_cluster(4)
     writer = cluster.create()
     cluster.bookies["b1"].go_down()

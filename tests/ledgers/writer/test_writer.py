@@ -185,7 +185,7 @@ async def test_close_refuses_a_different_end(cluster: Cluster) -> None:
 
 
 async def test_an_end_below_an_acknowledged_entry_is_somebody_elses(cluster: Cluster) -> None:
-    """Who accepted a loss closed it so, while this writer lived."""
+    """A person who accepted a loss closed it so, while this writer lived."""
     writer = cluster.create()
     await cluster.write(writer, b"abc")
     metadata, version = cluster.ledgers.values[1]

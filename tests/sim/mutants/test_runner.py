@@ -37,7 +37,7 @@ def test_a_mutant_is_caught_by_the_first_seed_with_a_violation(sample: ModuleTyp
 
 
 def test_a_seed_that_is_known_to_catch_it_comes_first(sample: ModuleType) -> None:
-    """Where it does not any more, the others do, from 1 on."""
+    """The other seeds follow, from 1 on, where it does not catch it any more."""
 
     def run_seed(seed: int) -> Result:
         is_broken = not sample.is_enough(2)
@@ -111,7 +111,7 @@ def test_one_that_hangs_is_ended() -> None:
 def test_one_that_is_busy_for_ever_is_ended_at_its_limit_of_cpu_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a loaded machine too, where a second of CPU time may take minutes."""
+    """A loaded machine may take minutes for a second of CPU time."""
     monkeypatch.setattr(run_mutants, "_WALL_PER_CPU", 250)
 
     def run_seed(seed: int) -> Result:

@@ -28,8 +28,8 @@ OPTIONS = (
     *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:unraisableexception"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-"""Of pytest, which warns of plugins that the mutant's modules have imported already, and would end
-with an error of its own for what a failed test leaves behind."""
+"""Options of pytest, which warns of plugins that the mutant's modules have imported already, and
+would end with an error of its own for what a failed test leaves behind."""
 
 TESTS = {
     "tests/ledgers/writer/test_core.py": (

@@ -27,7 +27,7 @@ LOST_S = 0.25
 """A seek that takes longer than this is taken for lost. It takes a few ms."""
 
 TAKEOVER_S = 0.8
-"""After that time the next owner serves."""
+"""The time after which the next owner serves."""
 
 STEP_S = 0.02
 TRIES = 60

@@ -71,7 +71,7 @@ class Slot:
         return self.other
 
     def owner_seen(self) -> None:
-        """Nobody waits for that."""
+        """Do nothing: no test waits for that."""
 
     def lost_to(self, error: NotOwner) -> None:
         self.lost.append(error)
@@ -82,7 +82,8 @@ class Slot:
 
 
 def test_a_broker_that_doubts_looks_at_what_it_was_opening() -> None:
-    """It would serve without an owner node for ever, as no broker does that has claimed one."""
+    """The broker would serve without an owner node for ever, as no broker does that has claimed
+    one."""
     engine, slot = Engine(1), Slot()
     machine = machine_of(engine)
     broker: Any = SimpleNamespace(_slots={0: slot}, open_slots=list)

@@ -1,5 +1,5 @@
-"""What schemathesis has to know of the service beyond its OpenAPI document: bodies that are no
-JSON, waits that are short, and refusals that no schema can foretell."""
+"""Facts that schemathesis needs beyond the service's OpenAPI document: bodies that are no JSON,
+waits that are short, and refusals that no schema can foretell."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def append(url: str, broker: str) -> None:
 async def schemathesis(
     url: str, examples: int, option: str, answers: Path, broker: str
 ) -> list[str]:
-    """What one run found, over the operations that come last or over the others."""
+    """Result of one run, over the operations that come last or over the others."""
     config = ("--config-file", str(HERE / "schemathesis.toml"))
     filters = [part for name in LAST for part in (option, name)]
     asked = (f"{url}/openapi.json", "--max-examples", str(examples), "--no-color", *filters)

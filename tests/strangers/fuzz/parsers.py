@@ -43,7 +43,7 @@ BODY = FRAME_HEADER.size
 
 
 class Parser(NamedTuple):
-    """What takes bytes from a stranger, and valid ones."""
+    """Reader of bytes that a stranger sends, with valid ones."""
 
     name: str
     takes: Callable[[bytes], object]
