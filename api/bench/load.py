@@ -56,6 +56,7 @@ class LoadConnection(asyncio.Protocol):
         self._on_failure: Callable[[FencelogError], None] = _raise
         self._parts: list[bytes] = []
         self._missing_bytes = 0
+        self._has_body = True
         self._waiting = False
         self._transport: asyncio.Transport | None = None
 
@@ -72,6 +73,7 @@ class LoadConnection(asyncio.Protocol):
         """
         check(not self._waiting, "one request at a time")
         self._waiting, self._on_response, self._on_failure = True, on_response, on_failure
+        self._has_body = not request.startswith(b"HEAD ")
         if self._transport is None or self._transport.is_closing():
             self._fail("the connection is closed")
         else:
@@ -105,7 +107,8 @@ class LoadConnection(asyncio.Protocol):
         if not found and headers[9:12] != NO_CONTENT:
             self._fail("an answer has no Content-Length")
             return
-        size = head_end + 4 + (int(rest[: rest.index(b"\r")]) if found else 0)
+        has_body = found and self._has_body
+        size = head_end + 4 + (int(rest[: rest.index(b"\r")]) if has_body else 0)
         self._missing_bytes = size - len(received)
         if self._missing_bytes > 0:
             self._parts = [received]

@@ -55,6 +55,14 @@ async def test_an_answer_without_content_is_whole_at_the_end_of_its_head() -> No
             assert (answer.status, answer.body) == (204, b"")
 
 
+async def test_an_answer_to_head_has_no_body_whatever_its_length_says() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
+    async with serving(head) as url, connected(url) as connection:
+        for _ in range(2):
+            answer = await connection.request(encode_request("HEAD", url, "/"))
+            assert (answer.status, answer.body) == (200, b"")
+
+
 @pytest.mark.parametrize(
     "chunks",
     [
