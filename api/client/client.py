@@ -126,11 +126,14 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         found: list[dict[str, Any]] = json_object(answer)["owners"]
         return found
 
-    async def segments(self, topic: str, partition: int) -> dict[str, Any]:
-        """Return the ledgers of a partition up to its confirmed end, and the bookies that hold
-        them."""
+    async def segments(self, topic: str, partition: int, *, from_offset: int = 0) -> dict[str, Any]:
+        """Return the ledgers of a partition up to its confirmed end, those with ``from_offset`` and
+        what follows, and the bookies that hold them."""
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
-        return json_object(await self._service.request("GET", path))
+        query = {"from_offset": from_offset}
+        place = partition_place(topic, partition)
+        answer = await self._service.request("GET", path, params=query, place=place)
+        return json_object(answer)
 
     # -- messages of a subscription --------------------------------------------------------------
 

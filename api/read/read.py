@@ -12,11 +12,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from fencelog.api.http.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, OCTETS, Buffer, Exchange
+from fencelog.api.http.asgi import (
+    BATCH,
+    EVENT_STREAM,
+    JSON,
+    NDJSON,
+    OCTETS,
+    Buffer,
+    Exchange,
+    parse_number,
+)
 from fencelog.api.http.json_render import encode_objects
 from fencelog.api.http.message_headers import message_headers
 from fencelog.api.http.metrics import ApiMetrics
-from fencelog.api.http.read_request import NamedPosition, ReadRequest, Time, read_request
+from fencelog.api.http.read_request import (
+    MAX_OFFSET,
+    NamedPosition,
+    ReadRequest,
+    Time,
+    read_request,
+)
 from fencelog.api.http.sse import PING, PING_INTERVAL_MS, control_event, message_events
 from fencelog.api.http.targets import Target
 from fencelog.api.http.waits import Waits
@@ -36,6 +51,9 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
+
+SEGMENT_PARAMETERS = frozenset(("from_offset",))
+"""The query parameters of a request for segments."""
 
 STREAM_MESSAGES = 1000
 """The messages in one piece of an event stream."""
@@ -194,10 +212,13 @@ class Read:
     async def get_segments(self, exchange: Exchange, target: Target) -> None:
         """Answer with the ledgers of a partition and the bookies that hold them, for readers of
         storage."""
-        exchange.query(frozenset())
+        query = exchange.query(SEGMENT_PARAMETERS)
+        text = query.get("from_offset", "0")
+        from_offset = parse_number("from_offset", text, low=0, high=MAX_OFFSET)
 
         async def local(log: PartitionLog) -> None:
-            await exchange.respond(200, JSON, encode_objects([await log.segments()])[0])
+            segments = await log.segments(from_offset)
+            await exchange.respond(200, JSON, encode_objects([segments])[0])
 
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 

@@ -17,7 +17,7 @@ from fencelog.api.http.sse import Control
 from fencelog.api.produce import access, batch, post, single
 from fencelog.api.produce.append_headers import CONDITION_HEADERS
 from fencelog.api.produce.batch_bodies import AnyBatch
-from fencelog.api.read import offsets
+from fencelog.api.read import offsets, read
 from fencelog.api.read.answers import MessagePage
 from fencelog.api.read.compaction_routes import CompactionState
 from fencelog.api.server.parameters import LAST_EVENT_ID, MESSAGE_HEADERS, OWNER, PREFER, Shape
@@ -130,6 +130,7 @@ MESSAGES = (
         "The ledgers of a partition, for readers of storage. Up to the end that the owner has "
         "confirmed, with the bookies that hold them.",
         dict[str, Any],
+        query=read.SEGMENT_PARAMETERS,
         headers=PREFER,
         answer_headers=OWNER,
     ),

@@ -50,6 +50,7 @@ QUERY: Mapping[str, tuple[Shape, str]] = {
     ),
     "epoch": (Offset, "The epoch of the claim"),
     "from": (Offset | NamedPosition, "Where to begin; by default at the earliest"),
+    "from_offset": (Offset, "Leave out the ledgers before it"),
     "from_time": (Offset, "Instead: the first message published at or after it"),
     "key": (str, "The key, percent-encoded: its partition takes the message, or the whole batch"),
     "lease_ms": (LeaseMs, "How long each message is leased"),

@@ -66,6 +66,11 @@ class LedgerListStore:
         self._closed = False
         self._on_lost: Callable[[LedgerListLost], None] = lambda lost: None
 
+    @property
+    def topic_id(self) -> str:
+        """Return the id of the topic whose partition this is, the last part but one of the path."""
+        return self.path.split("/")[-2]
+
     def call_when_lost(self, on_lost: Callable[[LedgerListLost], None]) -> None:
         """Call ``on_lost``, once, when the ledger list is lost. There is one such callback: that of
         the log which was opened from the list."""

@@ -211,12 +211,18 @@ class PartitionLog:
         UTC), the tail if there is none, in O(log n) reads. Raises FencelogError as ``read``."""
         return await self._reader.offset_for_time(time_us)
 
-    async def segments(self) -> dict[str, Any]:
+    async def segments(self, from_offset: int = 0) -> dict[str, Any]:
         """Return the ranges for readers that read from the bookies directly, JSON-compatible:
-        ``partition``, ``earliest_offset``, ``end_offset`` (everything below is confirmed),
-        ``segments`` (ranges of ledger entries) and ``bookies`` (addresses by id)."""
-        ranges = await self._reader.segments()
-        return {"partition": self.partition, **ranges, "bookies": self._bookie_addresses()}
+        ``topic_id``, ``partition``, ``earliest_offset``, ``end_offset`` (everything below is
+        confirmed), ``segments`` (ranges of ledger entries with ``from_offset`` and what follows)
+        and ``bookies`` (addresses by id)."""
+        ranges = await self._reader.segments(from_offset)
+        return {
+            "topic_id": self._node.topic_id,
+            "partition": self.partition,
+            **ranges,
+            "bookies": self._bookie_addresses(),
+        }
 
     async def close(self) -> None:
         """Let appends in flight finish, seal the last ledger, end. Never raises."""

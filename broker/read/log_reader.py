@@ -214,10 +214,12 @@ class LogReader:
                 earliest_offset=self.earliest_offset,
             )
 
-    async def segments(self) -> dict[str, Any]:
+    async def segments(self, from_offset: int = 0) -> dict[str, Any]:
         """Return what direct reads from bookies need, JSON-compatible: ranges of ledger entries up
-        to the confirmed end, each with its ledger's metadata."""
-        for segment in list(self._segments):
+        to the confirmed end, each with its ledger's metadata; only those that hold ``from_offset``
+        or what follows it."""
+        wanted = bisect_right(self._ends()[:-1], from_offset)  # the last one may grow meanwhile
+        for segment in self._segments[wanted:]:
             try:
                 await segment.reader()
             except FencelogError:
@@ -226,8 +228,9 @@ class LogReader:
         # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
         # where its successor begins, even while it is being closed and messages continue there.
         described = [
-            segment.describe(end_offset=end)
+            segment.describe(from_offset=from_offset, end_offset=end)
             for segment, end in zip(self._segments, self._ends(), strict=True)
+            if end > from_offset
         ]
         return {
             "earliest_offset": self.earliest_offset,

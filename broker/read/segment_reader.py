@@ -107,9 +107,9 @@ class SegmentReader:
             self._reader = await self._ledgers.open(self.ledger_id)
         return self._reader
 
-    def describe(self, *, end_offset: int) -> dict[str, Any]:
-        """Return a JSON-compatible description; ``reader`` must have been called once.
-        ``end_offset`` ends an open ledger."""
+    def describe(self, *, from_offset: int, end_offset: int) -> dict[str, Any]:
+        """Return a JSON-compatible description; ``reader`` must have been called once. Entries that
+        are known to lie before ``from_offset`` are left out; ``end_offset`` ends an open ledger."""
         if self._writer is not None:
             metadata, last = self._writer.metadata, self._confirmed
             size = self._writer.length
@@ -118,10 +118,11 @@ class SegmentReader:
             metadata = cast(EntryReader, self._reader).metadata
             last, size = metadata.last_entry_id, metadata.length
         messages = end_offset - self.base_offset if self.messages is None else self.messages
+        (_, first), _ = self._index.around(max(0, from_offset - self.base_offset))
         return {
             "base_offset": self.base_offset,
             "messages": messages,
-            "first_entry": 0,
+            "first_entry": first,
             "last_entry": last,
             "bytes": size,
             "ledger": to_json(metadata),

@@ -119,8 +119,8 @@ class FakeLog:
             self.readers_changed.clear()
             await self.readers_changed.wait()
 
-    async def segments(self) -> dict[str, Any]:
-        return {"partition": self.partition, "segments": []}
+    async def segments(self, from_offset: int = 0) -> dict[str, Any]:
+        return {"partition": self.partition, "from_offset": from_offset, "segments": []}
 
 
 class FakeTopics:

@@ -155,6 +155,15 @@ async def test_bad_parameters_are_named(
     assert (answer.status_code, answer.json()["parameter"]) == (400, parameter)
 
 
+async def test_segments_begin_at_an_offset(http: httpx.AsyncClient, log: FakeLog) -> None:
+    url = URL.replace("messages", "segments")
+    assert (await http.get(url)).json()["from_offset"] == 0
+    assert (await http.get(f"{url}?from_offset=7")).json()["from_offset"] == 7
+    for text in ("latest", "-1", str(2**63)):
+        refused = await http.get(f"{url}?from_offset={text}")
+        assert (refused.status_code, refused.json()["parameter"]) == (400, "from_offset")
+
+
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [

@@ -309,6 +309,34 @@ async def test_segments_name_the_confirmed_ranges_of_every_ledger(
     assert reopened["end_offset"] == 9
 
 
+@pytest.mark.parametrize(
+    ("from_offset", "entries"),
+    [
+        (0, [(0, 0, 1), (5, 0, 1)]),
+        (1, [(0, 0, 1), (5, 0, 1)]),
+        (2, [(0, 1, 1), (5, 0, 1)]),
+        (4, [(0, 1, 1), (5, 0, 1)]),
+        (5, [(5, 0, 1)]),
+        (9, [(5, 1, 1)]),
+        (10, []),
+        (11, []),
+    ],
+)
+async def test_segments_from_an_offset_begin_with_its_entry(
+    stage: Stage, from_offset: int, entries: list[tuple[int, int, int]]
+) -> None:
+    log = await stage.open(max_entries=2)
+    await write(log, 2, 3)
+    await asyncio.sleep(0.02)
+    await write(log, 4)
+    await write(log, 1)
+    ranges = await log.segments(from_offset)
+    fields = ("base_offset", "first_entry", "last_entry")
+    assert [tuple(s[name] for name in fields) for s in ranges["segments"]] == entries
+    assert (ranges["earliest_offset"], ranges["end_offset"]) == (0, 10)
+    assert ranges["topic_id"] == log._node.topic_id
+
+
 async def test_a_trimmed_ledger_is_gone_for_readers_and_the_rest_stays(
     stage: Stage, read_all: ReadAll
 ) -> None:

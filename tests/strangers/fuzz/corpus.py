@@ -99,7 +99,7 @@ REQUESTS = [
     request(f"{READ}?view=compacted&as=base64"),
     request(f"HEAD {PARTITION}/messages/0"),
     request(f"GET {PARTITION}/messages/1"),
-    request(f"GET {PARTITION}/segments"),
+    request(f"GET {PARTITION}/segments?from_offset=1"),
     request(f"GET {PARTITION}/offsets?time=1700000000000000"),
     request(f"GET {PARTITION}/internal"),
     request(f"GET {PARTITION}/compaction"),

@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 READER,
                 "LogReader.segments",
-                "            segment.describe(end_offset=end)\n",
-                "            segment.describe(end_offset=self.tail_offset)\n",
+                "end_offset=end)\n",
+                "end_offset=self.tail_offset)\n",
             ),
         ),
     ),
