@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.options import ReadOptions, parse_options
+from fencelog.spark_connector.planning.options import ReadOptions, parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FORMAT = "fencelog"
 
 COLUMNS: Mapping[str, str] = {
+    "topic": "string",
     "partition": "int",
     "offset": "bigint",
     "key": "binary",
@@ -54,7 +55,8 @@ class FencelogDataSource(DataSource):
         return ", ".join(
             f"{name} {kind}"
             for name, kind in COLUMNS.items()
-            if options.include_headers or name != "headers"
+            if (options.include_headers or name != "headers")
+            and (options.shows_topic or name != "topic")
         )
 
     def reader(self, schema: StructType) -> FencelogReader:
@@ -72,15 +74,18 @@ class FencelogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ask the service once for all segments, and plan. The end is fixed from here on."""
-        from fencelog.spark_connector.planner import plan
-        from fencelog.spark_connector.service import fetch_segments
+        from fencelog.spark_connector.planning.bounds import resolve
+        from fencelog.spark_connector.planning.planner import plan
+        from fencelog.spark_connector.planning.service import fetch
 
-        answers = asyncio.run(fetch_segments(self._options))
-        return [InputPartition(task) for task in plan(answers, self._options)]
+        found = asyncio.run(fetch(self._options))
+        start, end = resolve(found.partitions, self._options, found.times)
+        tasks = plan(found.partitions, start, end, self._options)
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task, as Arrow batches."""
-        from fencelog.spark_connector.reading import read_task
+        from fencelog.spark_connector.read.task import read_task
 
         if partition.value is None:  # Spark's own placeholder where nothing was planned
             return iter(())

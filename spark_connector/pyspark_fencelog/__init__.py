@@ -2,7 +2,7 @@
 
 Spark imports every top-level package named ``pyspark_*`` and registers its ``DefaultSource``. One
 such package that fails to import hides the sources of all others, so this one contains nothing
-else.
+else. Imports of its package: ``source``.
 """
 
 from fencelog.spark_connector.source import FencelogDataSource as DefaultSource

@@ -68,6 +68,12 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"bench", "drills.bookie", "drills.broker"},
         {"cli"},
     ),
+    "spark_connector": (
+        {"planning"},
+        {"read"},
+        {"source"},
+        {"bench", "demo", "pyspark_fencelog"},
+    ),
 }
 """The sub-packages, and the modules beside them, of each package, lowest layer first. Each imports
 from lower layers only, so there is no cycle among them."""
@@ -100,7 +106,7 @@ SHELLS = {
 """The modules that use anyio for tasks, time-outs and cancellation, and nothing of asyncio for
 these. The rest is hot path or played on the simulator's event loop, and uses asyncio alone."""
 
-BRIDGES = {"fencelog.spark_connector.read_ahead"}
+BRIDGES = {"fencelog.spark_connector.read.read_ahead"}
 """Modules of the shells that use asyncio: they hand items from a loop to a thread, one by one."""
 
 TASKS_OF_ASYNCIO = re.compile(

@@ -46,7 +46,9 @@ def collected(frame: DataFrame) -> dict[tuple[int, int], Message]:
 
 def test_the_format_is_found_without_registration(read: Read) -> None:
     schema = read().schema
-    assert {field.name: field.dataType.simpleString() for field in schema} == dict(COLUMNS)
+    assert {field.name: field.dataType.simpleString() for field in schema} == {
+        name: kind for name, kind in COLUMNS.items() if name != "topic"
+    }
     assert all(field.nullable for field in schema)
 
 
@@ -78,14 +80,14 @@ def test_count(read: Read, filled: Filled) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"partitions": "7"}, {"targetPartitionBytes": "600000"}, {"partitions": "1"}]
+    "options", [{"minPartitions": "7"}, {"targetPartitionBytes": "600000"}, {"minPartitions": "1"}]
 )
 def test_rows_are_the_same_however_they_are_split(
     read: Read, filled: Filled, options: dict[str, str]
 ) -> None:
     frame = read(**options)
     tasks = frame.rdd.getNumPartitions()
-    assert tasks == 1 if options == {"partitions": "1"} else 4 <= tasks <= 7
+    assert tasks == 1 if options == {"minPartitions": "1"} else 4 <= tasks <= 7
     assert collected(frame) == filled.messages
 
 
@@ -112,7 +114,7 @@ def test_offsets_bound_what_is_read(read: Read, filled: Filled) -> None:
     frame = read(
         startingOffsets='{"0": 100, "2": 9260}',
         endingOffsets='{"0": 9300, "1": 70}',
-        partitions="5",
+        minPartitions="5",
     )
     wanted = {
         (partition, offset): message
@@ -122,6 +124,31 @@ def test_offsets_bound_what_is_read(read: Read, filled: Filled) -> None:
     assert collected(frame) == wanted
 
 
+@pytest.mark.parametrize(
+    "options", [{"topics": "spark/empty,spark/events"}, {"topicsPattern": "spark/e.*"}]
+)
+def test_several_topics_are_one_table(read: Read, filled: Filled, options: dict[str, str]) -> None:
+    frame = read("", **options)
+    assert frame.columns[0] == "topic"
+    counts = {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
+    assert counts == {EVENTS: len(filled.messages)}
+
+
+def test_times_bound_what_is_read(read: Read) -> None:
+    times = [row.us for row in read().selectExpr("unix_micros(publish_time) AS us").collect()]
+    middle_ms = sorted(times)[len(times) // 2] // 1000
+    before = read(endingTimestamp=str(middle_ms)).count()
+    after = read(startingTimestamp=str(middle_ms)).count()
+    assert before == sum(time < middle_ms * 1000 for time in times)
+    assert before + after == len(times)
+    assert read(startingTimestamp="9999-01-01T00:00:00Z").count() == 0
+
+
+def test_lost_offsets_are_skipped_where_they_may_be(read: Read, filled: Filled) -> None:
+    beyond = {"startingOffsets": '{"0": 0}', "endingOffsets": '{"0": 99999999}'}
+    assert read(failOnDataLoss="false", **beyond).count() == len(filled.messages)
+
+
 def test_nothing_is_read_from_the_end_or_an_empty_topic(read: Read) -> None:
     assert read(startingOffsets="latest").count() == 0
     assert read("spark/empty").count() == 0
@@ -129,7 +156,7 @@ def test_nothing_is_read_from_the_end_or_an_empty_topic(read: Read) -> None:
 
 
 def test_few_rows_end_a_read_early(read: Read, filled: Filled) -> None:
-    rows = read(partitions="1").limit(3).collect()
+    rows = read(minPartitions="1").limit(3).collect()
     assert [(row.partition, row.offset) for row in rows] == [(0, 0), (0, 1), (0, 2)]
     assert read().count() == len(filled.messages)
 
@@ -158,7 +185,7 @@ def test_a_schema_chooses_columns(read: Read, filled: Filled) -> None:
     rows = read(schema="value BINARY, offset BIGINT").collect()
     assert rows[0].__fields__ == ["value", "offset"]
     assert Counter(row.offset for row in rows) == Counter(o for _, o in filled.messages)
-    with pytest.raises(PySparkException, match="no column size int; it has partition int"):
+    with pytest.raises(PySparkException, match="no column size int; it has topic string"):
         read(schema="size INT").collect()
 
 
@@ -171,6 +198,8 @@ def test_a_schema_chooses_columns(read: Read, filled: Filled) -> None:
         (EVENTS, {"server": "http://127.0.0.1:1"}, "cannot reach http://127.0.0.1:1"),
         (EVENTS, {"startingOffsets": '{"0": 99999999}'}, "offset_beyond_tail: partition 0 of"),
         (EVENTS, {"endingOffsets": '{"9": 1}'}, "has 3 partitions"),
+        ("", {"topicsPattern": "none/.*"}, "topic_not_found: reading topics like none/.* from"),
+        (EVENTS, {"endingOffsets": '{"0"'}, "option 'endingOffsets' is not earliest, latest or"),
     ],
 )
 def test_errors_say_what_is_wrong(

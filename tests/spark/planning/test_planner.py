@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
-from fencelog.spark_connector.options import Bound, ReadOptions
-from fencelog.spark_connector.planner import ScanTask, plan
-from fencelog.spark_connector.segments import LedgerSegment, PartitionSegments
+from fencelog.spark_connector.planning.options import ReadOptions
+from fencelog.spark_connector.planning.planner import ScanTask, plan
+from fencelog.spark_connector.planning.segments import LedgerSegment, PartitionSegments
 
-OPTIONS = ReadOptions(("http://127.0.0.1:1",), "default/t")
+OPTIONS = ReadOptions(("http://127.0.0.1:1",), ("default/t",))
 BOOKIES = {"b1": "127.0.0.1:11", "b2": "127.0.0.1:12", "b3": "127.0.0.1:13", "spare": "h:1"}
 
 
@@ -33,7 +31,13 @@ def log(*shapes: tuple[int, int, int], partition: int = 0, earliest: int = 0) ->
             LedgerSegment(ledger(100 * partition + number), offset, messages, 0, entries - 1, size)
         )
         offset += messages
-    return PartitionSegments(partition, earliest, offset, tuple(segments), BOOKIES)
+    return PartitionSegments("default/t", partition, earliest, offset, tuple(segments), BOOKIES)
+
+
+def everything(answers: list[PartitionSegments], options: ReadOptions) -> list[ScanTask]:
+    starts = {"default/t": {answer.partition: answer.earliest_offset for answer in answers}}
+    ends = {"default/t": {answer.partition: answer.end_offset for answer in answers}}
+    return plan(answers, starts, ends, options)
 
 
 def entries_of(tasks: list[ScanTask]) -> list[tuple[int, int]]:
@@ -60,7 +64,7 @@ answers = st.lists(st.lists(shapes, max_size=6), min_size=1, max_size=4).map(
 def test_all_entries_are_planned_once_in_order(
     answers: list[PartitionSegments], target: int
 ) -> None:
-    tasks = plan(answers, replace(OPTIONS, target_partition_bytes=target))
+    tasks = everything(answers, replace(OPTIONS, target_partition_bytes=target))
     assert entries_of(tasks) == [
         (segment.ledger.ledger_id, entry)
         for answer in answers
@@ -74,10 +78,10 @@ def test_all_entries_are_planned_once_in_order(
 
 
 @given(answers, st.integers(1, 50))
-def test_there_are_at_most_as_many_tasks_as_asked_for(
+def test_there_are_about_as_many_tasks_as_asked_for(
     answers: list[PartitionSegments], wanted: int
 ) -> None:
-    tasks = plan(answers, replace(OPTIONS, partitions=wanted, target_partition_bytes=1))
+    tasks = everything(answers, replace(OPTIONS, min_partitions=wanted))
     assert len(tasks) <= wanted
     assert len(entries_of(tasks)) == sum(s.entries for a in answers for s in a.segments)
 
@@ -86,10 +90,9 @@ def test_there_are_at_most_as_many_tasks_as_asked_for(
 def test_offsets_bound_every_range(answers: list[PartitionSegments], data: st.DataObject) -> None:
     starts = {a.partition: data.draw(st.integers(0, a.end_offset)) for a in answers}
     ends = {p: data.draw(st.integers(s, answers[p].end_offset)) for p, s in starts.items()}
-    options = replace(OPTIONS, starting=Bound("earliest", starts), ending=Bound("latest", ends))
     wanted = dict.fromkeys(starts, 0)
     seen: set[tuple[int, int, int]] = set()
-    for task in plan(answers, options):
+    for task in plan(answers, {"default/t": starts}, {"default/t": ends}, OPTIONS):
         for part in task.ranges:
             bounds = (part.partition, part.start_offset, part.end_offset)
             assert starts[part.partition] <= part.start_offset < part.end_offset
@@ -101,12 +104,12 @@ def test_offsets_bound_every_range(answers: list[PartitionSegments], data: st.Da
 
 
 def test_even_entries_make_exactly_the_tasks_asked_for() -> None:
-    tasks = plan([log((100, 1000, 4096))], replace(OPTIONS, partitions=4))
+    tasks = everything([log((100, 1000, 4096))], replace(OPTIONS, min_partitions=4))
     assert [task.ranges[0].entries for task in tasks] == [25, 25, 25, 25]
 
 
 def test_small_ledgers_share_a_task_across_partitions() -> None:
-    (task,) = plan([log((1, 5, 90), (2, 9, 80)), log((1, 1, 10), partition=1)], OPTIONS)
+    (task,) = everything([log((1, 5, 90), (2, 9, 80)), log((1, 1, 10), partition=1)], OPTIONS)
     assert [(part.partition, part.ledger.ledger_id) for part in task.ranges] == [
         (0, 0),
         (0, 1),
@@ -115,39 +118,26 @@ def test_small_ledgers_share_a_task_across_partitions() -> None:
 
 
 def test_tasks_carry_the_addresses_of_their_bookies_only() -> None:
-    (task,) = plan([log((1, 1, 1))], OPTIONS)
+    (task,) = everything([log((1, 1, 1))], OPTIONS)
     assert task.bookies == {id_: BOOKIES[id_] for id_ in ("b1", "b2", "b3")}
-    assert task.topic == "default/t"
+    assert [part.topic for part in task.ranges] == ["default/t"]
+
+
+def test_large_tasks_are_cut_whatever_number_is_asked_for() -> None:
+    options = replace(OPTIONS, min_partitions=2, target_partition_bytes=1024)
+    assert len(everything([log((100, 1000, 4096))], options)) == 4
 
 
 def test_nothing_wanted_makes_no_task() -> None:
     answer = log((3, 30, 300))
-    assert plan([log()], OPTIONS) == []
-    assert plan([answer], replace(OPTIONS, starting=Bound("latest"))) == []
-    assert plan([answer], replace(OPTIONS, ending=Bound("earliest"))) == []
+    assert everything([log()], OPTIONS) == []
+    assert plan([answer], {"default/t": {0: 30}}, {"default/t": {0: 30}}, OPTIONS) == []
 
 
-@pytest.mark.parametrize(
-    ("starting", "ending", "code", "named"),
-    [
-        (
-            Bound("earliest", {0: 4}),
-            Bound("latest"),
-            ErrorCode.OFFSET_TRIMMED,
-            "begins at offset 5",
-        ),
-        (Bound("earliest", {0: 31}), Bound("latest"), ErrorCode.OFFSET_BEYOND_TAIL, "offset 30"),
-        (Bound("earliest"), Bound("latest", {0: 99}), ErrorCode.OFFSET_BEYOND_TAIL, "to 99"),
-        (Bound("earliest", {0: 9}), Bound("latest", {0: 8}), ErrorCode.BAD_REQUEST, "9 is after"),
-        (Bound("latest"), Bound("earliest"), ErrorCode.BAD_REQUEST, "30 is after"),
-        (Bound("earliest", {2: 0}), Bound("latest"), ErrorCode.BAD_REQUEST, "has 1 partitions"),
-    ],
-)
-def test_offsets_that_are_not_there_are_refused(
-    starting: Bound, ending: Bound, code: ErrorCode, named: str
-) -> None:
-    answer = log((3, 30, 300), earliest=5)
-    with pytest.raises(FencelogError) as raised:
-        plan([answer], replace(OPTIONS, starting=starting, ending=ending))
-    assert raised.value.code is code
-    assert named in raised.value.detail
+def test_partitions_without_bounds_are_not_read() -> None:
+    answers = [log((3, 30, 300)), log((3, 30, 300), partition=1)]
+    assert plan(answers, {}, {}, OPTIONS) == []
+    (task,) = plan(answers, {"default/t": {1: 4}}, {"default/t": {1: 9}}, OPTIONS)
+    assert [(part.partition, part.start_offset, part.end_offset) for part in task.ranges] == [
+        (1, 4, 9)
+    ]

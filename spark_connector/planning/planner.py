@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.spark_connector.options import ReadOptions
-from fencelog.spark_connector.segments import LedgerSegment, PartitionSegments
+from fencelog.spark_connector.planning.offsets import Offsets
+from fencelog.spark_connector.planning.options import ReadOptions
+from fencelog.spark_connector.planning.segments import LedgerSegment, PartitionSegments
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class EntryRange:
     their messages those with ``start_offset <= offset < end_offset``. ``size_bytes`` is an
     estimate."""
 
+    topic: str
     partition: int
     ledger: LedgerMetadata
     base_offset: int
@@ -49,45 +50,35 @@ class EntryRange:
 class ScanTask:
     """The reads of one Spark partition, in this order, and the addresses of the bookies."""
 
-    topic: str
     ranges: tuple[EntryRange, ...]
     bookies: Mapping[str, str]
 
 
-def plan(answers: Sequence[PartitionSegments], options: ReadOptions) -> list[ScanTask]:
-    """Return the tasks of a read, in order of partition and offset; none if nothing is wanted.
+def plan(
+    answers: Sequence[PartitionSegments], start: Offsets, end: Offsets, options: ReadOptions
+) -> list[ScanTask]:
+    """Return the tasks that read every partition from ``start`` up to but not including ``end``, in
+    order of topic, partition and offset; none if nothing is wanted.
 
-    With the option ``partitions`` there are at most that many tasks, and fewer only where there are
-    fewer entries. Raises FencelogError: BAD_REQUEST, OFFSET_TRIMMED, OFFSET_BEYOND_TAIL for offsets
-    that the topic does not have.
+    A partition without both is not read. The offsets are those that the segments hold. There are
+    about ``min_partitions`` tasks, or more if these would be larger than
+    ``target_partition_bytes``.
     """
-    _check_partitions_exist(answers, options)
-    ranges = [wanted for answer in answers for wanted in _wanted(answer, options)]
+    ranges = [wanted for answer in answers for wanted in _wanted(answer, start, end)]
     total = sum(wanted.size_bytes for wanted in ranges)
-    target = options.target_partition_bytes
-    if options.partitions is not None:
-        target = max(1, -(-total // options.partitions))
+    target = min(options.target_partition_bytes, max(1, -(-total // options.min_partitions)))
     bookies = {id_: address for answer in answers for id_, address in answer.bookies.items()}
-    return [_task(options.topic, group, bookies) for group in _pack(ranges, target)]
+    return [_task(group, bookies) for group in _pack(ranges, target)]
 
 
-def _check_partitions_exist(answers: Sequence[PartitionSegments], options: ReadOptions) -> None:
-    existing = {answer.partition for answer in answers}
-    for bound in (options.starting, options.ending):
-        if missing := sorted(bound.by_partition.keys() - existing):
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST,
-                f"topic {options.topic} has {len(existing)} partitions, "
-                f"offsets are given for partition {missing[0]}",
-            )
-
-
-def _wanted(answer: PartitionSegments, options: ReadOptions) -> Iterator[EntryRange]:
-    start, end = _offsets(answer, options)
+def _wanted(answer: PartitionSegments, starts: Offsets, ends: Offsets) -> Iterator[EntryRange]:
+    start = starts.get(answer.topic, {}).get(answer.partition, 0)
+    end = ends.get(answer.topic, {}).get(answer.partition, start)
     for segment in answer.segments:
         low, high = max(start, segment.base_offset), min(end, segment.end_offset)
         if low < high:
             yield EntryRange(
+                topic=answer.topic,
                 partition=answer.partition,
                 ledger=segment.ledger,
                 base_offset=segment.base_offset,
@@ -97,28 +88,6 @@ def _wanted(answer: PartitionSegments, options: ReadOptions) -> Iterator[EntryRa
                 end_offset=high,
                 size_bytes=_estimated_bytes(segment, messages=high - low),
             )
-
-
-def _offsets(answer: PartitionSegments, options: ReadOptions) -> tuple[int, int]:
-    """Return the wanted offsets of a partition, checked against the offsets that it has."""
-    earliest, latest = answer.earliest_offset, answer.end_offset
-    start = options.starting.of(answer.partition, earliest=earliest, latest=latest)
-    end = options.ending.of(answer.partition, earliest=earliest, latest=latest)
-    where = f"partition {answer.partition} of {options.topic}"
-    if start < earliest:
-        raise FencelogError(
-            ErrorCode.OFFSET_TRIMMED, f"{where} begins at offset {earliest}, asked from {start}"
-        )
-    if max(start, end) > latest:
-        raise FencelogError(
-            ErrorCode.OFFSET_BEYOND_TAIL,
-            f"{where} ends at offset {latest}, asked from {start} to {end}",
-        )
-    if start > end:
-        raise FencelogError(
-            ErrorCode.BAD_REQUEST, f"{where}: startingOffsets {start} is after endingOffsets {end}"
-        )
-    return start, end
 
 
 def _estimated_bytes(segment: LedgerSegment, *, messages: int) -> int:
@@ -146,7 +115,7 @@ def _pack(ranges: Iterable[EntryRange], target: int) -> Iterator[list[EntryRange
         yield group
 
 
-def _task(topic: str, ranges: Sequence[EntryRange], bookies: Mapping[str, str]) -> ScanTask:
+def _task(ranges: Sequence[EntryRange], bookies: Mapping[str, str]) -> ScanTask:
     needed = {
         bookie
         for wanted in ranges
@@ -154,4 +123,4 @@ def _task(topic: str, ranges: Sequence[EntryRange], bookies: Mapping[str, str]) 
         for bookie in fragment.bookies
     }
     known = {bookie: bookies[bookie] for bookie in sorted(needed) if bookie in bookies}
-    return ScanTask(topic, tuple(ranges), known)
+    return ScanTask(tuple(ranges), known)

@@ -7,7 +7,7 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.spark_connector.bookies import BookieTable
+from fencelog.spark_connector.read.bookies import BookieTable
 
 
 async def test_a_bookie_has_one_client() -> None:

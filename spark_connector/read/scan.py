@@ -21,8 +21,8 @@ from fencelog.ledgers.format.entry_header import KIND_MESSAGES, EntryHeader, rea
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch.format import BatchView, read_batch
-from fencelog.spark_connector.columns import Stretch, to_arrow
-from fencelog.spark_connector.planner import EntryRange
+from fencelog.spark_connector.planning.planner import EntryRange
+from fencelog.spark_connector.read.columns import Stretch, to_arrow
 
 SMALL_BATCH_ROWS = 8 * 1024
 SMALL_BATCH_BYTES = 1 * MIB
@@ -59,9 +59,9 @@ async def scan_range(
             raise
         raise FencelogError(
             ErrorCode.OFFSET_TRIMMED,
-            f"ledger {wanted.ledger.ledger_id} (partition {wanted.partition}, offsets from "
-            f"{wanted.start_offset} on) was trimmed or deleted after the query was planned: "
-            f"{error.detail}",
+            f"ledger {wanted.ledger.ledger_id} (partition {wanted.partition} of {wanted.topic}, "
+            f"offsets from {wanted.start_offset} on) was trimmed or deleted after the query was "
+            f"planned: {error.detail}",
         ) from error
 
 
@@ -136,7 +136,7 @@ def _batches(
         base = wanted.base_offset + group[0].header.first_number
         end = wanted.base_offset + group[-1].header.next_number
         low, high = max(wanted.start_offset, base), min(wanted.end_offset, end)
-        batch = _decode(group, wanted.partition, base, schema)
+        batch = _decode(group, wanted, base, schema)
         yield batch if high - low == end - base else batch.slice(low - base, high - low)
 
 
@@ -169,12 +169,13 @@ def _grouped(numbered: Iterable[_Numbered]) -> Iterator[list[_Numbered]]:
 
 
 def _decode(
-    group: Sequence[_Numbered], partition: int, base_offset: int, schema: pa.Schema
+    group: Sequence[_Numbered], wanted: EntryRange, base_offset: int, schema: pa.Schema
 ) -> pa.RecordBatch:
     views = [_view(entry, header) for entry, header in group]
     times = [header.publish_time_us for _, header in group]
     try:
-        return to_arrow(Stretch(partition, base_offset, views, times), schema)
+        stretch = Stretch(wanted.topic, wanted.partition, base_offset, views, times)
+        return to_arrow(stretch, schema)
     except ValueError as error:
         raise _corrupt(group[0].entry, str(error)) from error
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 from fencelog.ledgers.record_batch.format import BatchView, pack_ints, read_batch
-from fencelog.spark_connector.columns import Stretch, arrow_schema, to_arrow
+from fencelog.spark_connector.read.columns import Stretch, arrow_schema, to_arrow
 from fencelog.spark_connector.source import COLUMNS
 
 BASE = 1_000_000_000_000
@@ -35,7 +35,7 @@ messages = st.lists(
 def stretch(*views: BatchView) -> Stretch:
     """Batches from BASE on in partition 2, published a second after each other."""
     times = [1_700_000_000_123_456 + 1_000_000 * number for number in range(len(views))]
-    return Stretch(2, BASE, views, times)
+    return Stretch("spark/events", 2, BASE, views, times)
 
 
 def rows(*batches: bytes) -> pa.RecordBatch:
@@ -61,6 +61,7 @@ def test_rows_are_the_messages(sent: list[Message]) -> None:
     arrow = rows(encode_batch(sent))
     assert messages_of(arrow) == sent
     assert arrow["offset"].to_pylist() == [BASE + i for i in range(len(sent))]
+    assert set(arrow["topic"].to_pylist()) == {"spark/events"}
     assert set(arrow["partition"].to_pylist()) == {2}
     assert set(arrow["publish_time"].to_pylist()) == {PUBLISHED}
 
@@ -92,6 +93,7 @@ def test_types_are_those_spark_derives_from_the_columns() -> None:
 
     header = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
     spark_types = {
+        "string": StringType(),
         "int": IntegerType(),
         "bigint": LongType(),
         "binary": BinaryType(),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fencelog.spark_connector.read_ahead import iterate
+from fencelog.spark_connector.read.read_ahead import iterate
 
 Emit = Callable[[int], Awaitable[None]]
 

@@ -37,9 +37,11 @@ class LedgerSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSegments:
-    """One partition of a topic at one moment: readable offsets are ``earliest_offset`` up to but
-    not including ``end_offset``. ``bookies`` maps bookie ids to ``host:port``."""
+    """One partition of a topic (NAMESPACE/NAME) at one moment: readable offsets are
+    ``earliest_offset`` up to but not including ``end_offset``. ``bookies`` maps bookie ids to
+    ``host:port``."""
 
+    topic: str
     partition: int
     earliest_offset: int
     end_offset: int
@@ -47,7 +49,7 @@ class PartitionSegments:
     bookies: Mapping[str, str]
 
 
-def parse_segments(answer: Any) -> PartitionSegments:
+def parse_segments(topic: str, answer: Any) -> PartitionSegments:
     """Parse the answer of ``GET …/partitions/{p}/segments``; segments without entries are left out.
 
     Raises FencelogError(CORRUPT) for an answer that no fencelog server gives.
@@ -55,6 +57,7 @@ def parse_segments(answer: Any) -> PartitionSegments:
     try:
         segments = [_parse_segment(segment) for segment in answer["segments"]]
         parsed = PartitionSegments(
+            topic=topic,
             partition=int(answer["partition"]),
             earliest_offset=int(answer["earliest_offset"]),
             end_offset=int(answer["end_offset"]),

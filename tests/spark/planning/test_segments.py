@@ -9,7 +9,7 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import new_metadata, to_json
-from fencelog.spark_connector.segments import parse_segments
+from fencelog.spark_connector.planning.segments import parse_segments
 
 CLOSED = new_metadata(
     7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
@@ -36,7 +36,7 @@ ANSWER: dict[str, Any] = {
 
 
 def test_the_answer_becomes_values() -> None:
-    answer = parse_segments(ANSWER)
+    answer = parse_segments("t", ANSWER)
     assert (answer.partition, answer.earliest_offset, answer.end_offset) == (3, 10, 62)
     first, second = answer.segments
     assert (first.ledger, first.end_offset, first.entries, first.size_bytes) == (CLOSED, 60, 5, 900)
@@ -45,7 +45,7 @@ def test_the_answer_becomes_values() -> None:
 
 
 def test_an_empty_log_has_no_segments() -> None:
-    answer = parse_segments(ANSWER | {"segments": [], "end_offset": 10})
+    answer = parse_segments("t", ANSWER | {"segments": [], "end_offset": 10})
     assert answer.segments == ()
 
 
@@ -69,5 +69,5 @@ def test_an_answer_with_a_hole_is_refused(path: tuple[str | int, ...], value: An
         place = place[step]
     place[path[-1]] = value
     with pytest.raises(FencelogError) as raised:
-        parse_segments(answer)
+        parse_segments("t", answer)
     assert raised.value.code is ErrorCode.CORRUPT

@@ -15,9 +15,9 @@ from fencelog.ledgers.format.entry_header import KIND_CONTROL, pack_entry
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.record_batch import encode_values
-from fencelog.spark_connector.columns import arrow_schema
-from fencelog.spark_connector.planner import EntryRange
-from fencelog.spark_connector.scan import SMALL_BATCH_ROWS, scan_range
+from fencelog.spark_connector.planning.planner import EntryRange
+from fencelog.spark_connector.read.columns import arrow_schema
+from fencelog.spark_connector.read.scan import SMALL_BATCH_ROWS, scan_range
 
 SCHEMA = arrow_schema(["partition", "offset", "value", "publish_time"])
 BASE = 500
@@ -52,7 +52,7 @@ def payloads(counts: list[int], *, first: int = 0) -> list[bytes]:
 
 def whole(entries: int, messages: int) -> EntryRange:
     ledger = new_metadata(7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t")
-    return EntryRange(4, ledger, BASE, 0, entries - 1, BASE, BASE + messages, 1000)
+    return EntryRange("t", 4, ledger, BASE, 0, entries - 1, BASE, BASE + messages, 1000)
 
 
 async def scan(ledger: MemoryLedger, wanted: EntryRange) -> list[pa.RecordBatch]:

@@ -31,6 +31,7 @@ class Stretch(NamedTuple):
     """Consecutive batches of a partition, the first of which begins at ``base_offset``; together at
     most MAX_BATCH_MESSAGES. ``publish_times``: of each, in µs since 1970 UTC."""
 
+    topic: str
     partition: int
     base_offset: int
     views: Sequence[BatchView]
@@ -60,6 +61,10 @@ def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
 # -- computed columns ------------------------------------------------------------------------------
 
 
+def _topic(stretch: Stretch) -> pa.Array:
+    return _repeated([stretch.topic], [stretch.rows], pa.string())
+
+
 def _partition(stretch: Stretch) -> pa.Array:
     return _repeated([stretch.partition], [stretch.rows], pa.int32())
 
@@ -73,7 +78,9 @@ def _publish_time(stretch: Stretch) -> pa.Array:
     return _repeated(stretch.publish_times, counts, TIMESTAMP)
 
 
-def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
+def _repeated(
+    values: Sequence[int] | Sequence[str], counts: Sequence[int], kind: pa.DataType
+) -> pa.Array:
     """Return an array that repeats each value by its count. ``pa.repeat`` takes three times as
     long."""
     ends = pa.array(accumulate(counts), pa.int32())
@@ -182,6 +189,7 @@ class _Column(NamedTuple):
 
 
 _COLUMNS: Mapping[str, _Column] = {
+    "topic": _Column(pa.string(), _topic),
     "partition": _Column(pa.int32(), _partition),
     "offset": _Column(pa.int64(), _offset),
     "key": _Column(pa.binary(), _key),

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.spark_connector.bookies import BookieTable
-from fencelog.spark_connector.columns import arrow_schema
-from fencelog.spark_connector.planner import ScanTask
-from fencelog.spark_connector.read_ahead import iterate
-from fencelog.spark_connector.scan import Emit, scan_range
+from fencelog.spark_connector.planning.planner import ScanTask
+from fencelog.spark_connector.read.bookies import BookieTable
+from fencelog.spark_connector.read.columns import arrow_schema
+from fencelog.spark_connector.read.read_ahead import iterate
+from fencelog.spark_connector.read.scan import Emit, scan_range
 
 READ_AHEAD_BATCHES = 4
 """The batches that are ready while Spark takes one. The largest is MAX_ENTRY_BYTES, most are near 1

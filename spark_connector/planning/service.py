@@ -1,0 +1,79 @@
+"""The requests to the service, once per query: topics, segments and offsets by time. Runs on
+Spark's driver."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.tasks import map_concurrently
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.bounds import TimeOffsets, times_wanted
+from fencelog.spark_connector.planning.options import ReadOptions
+from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
+
+MAX_CONCURRENT_REQUESTS = 16
+"""The partitions asked at the same time, without a connection for each of a thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRanges:
+    """The answers of the service: every partition in order of topic and number, and the offsets of
+    the times that the options name."""
+
+    partitions: list[PartitionSegments]
+    times: TimeOffsets
+
+
+async def fetch(options: ReadOptions) -> TopicRanges:
+    """Ask for the segments of every partition of the wanted topics.
+
+    Raises FencelogError: TOPIC_NOT_FOUND (also for a pattern that matches none), NO_OWNER (also
+    when no server can be reached), ….
+    """
+    async with FencelogClient(options.servers) as client:
+        try:
+            places = await _places(client, options)
+
+            async def ask(place: tuple[str, int]) -> PartitionSegments:
+                topic, partition = place
+                return parse_segments(topic, await client.segments(topic, partition))
+
+            async def ask_time(key: tuple[str, int, int]) -> int:
+                return await client.offset_for_time(*key)
+
+            keys = [
+                (*place, time_us) for place in places for time_us in times_wanted(options, *place)
+            ]
+            answers = await map_concurrently(ask, places, limit=MAX_CONCURRENT_REQUESTS)
+            # Later than the ends: then what a time in the future excludes lies beyond them.
+            offsets = await map_concurrently(ask_time, keys, limit=MAX_CONCURRENT_REQUESTS)
+            return TopicRanges(answers, dict(zip(keys, offsets, strict=True)))
+        except FencelogError as error:
+            raise _located(error, options) from error
+
+
+async def _places(client: FencelogClient, options: ReadOptions) -> list[tuple[str, int]]:
+    """Return every partition of the wanted topics, in order."""
+    if options.topics_pattern is None:
+        topics = await map_concurrently(client.topic, options.topics, limit=MAX_CONCURRENT_REQUESTS)
+        named = list(zip(options.topics, topics, strict=True))
+    else:
+        pattern = re.compile(options.topics_pattern)
+        named = [
+            (name, topic)
+            for topic in await client.topics()
+            if pattern.fullmatch(name := f"{topic['namespace']}/{topic['topic']}")
+        ]
+        if not named:
+            raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no such topic")
+    return [(name, number) for name, topic in named for number in range(int(topic["partitions"]))]
+
+
+def _located(error: FencelogError, options: ReadOptions) -> FencelogError:
+    """Return the same error, naming the topics and the service: Spark shows nothing but its
+    text."""
+    code: ErrorCode = error.code
+    where = f"reading {options.what} from {','.join(options.servers)}"
+    return FencelogError(code, f"{where}: {error.detail}", **error.extra)

@@ -1,0 +1,4 @@
+"""The executors' part: entries read from bookies, as Arrow batches.
+
+Imports of its package: ``planning``.
+"""
