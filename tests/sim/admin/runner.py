@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,7 @@ from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
 from tests.sim.topics.small_limits import Limits
 
-INTERVALS = BrokerConfig("", "", sweep_interval_s=1.0, sweep_grace_s=1.0)
+INTERVALS = BrokerConfig("", "", sweep_grace_s=1.0)
 """A ledger is created, and listed or given up, within the time that an opening may take; what a
 topic that is gone has younger than this nobody needs, so nothing hangs on it."""
 
@@ -68,7 +69,8 @@ class AdminPlay:
         brokers: dict[str, BrokerMachine] = {}
         logs = [LogHistory(history, 0)]  # its clients do not go through the front doors
         front = Front(Http(self._engine, brokers), Taken(logs))
-        await start_brokers(brokers, cluster, plan, ledger_lists, front, INTERVALS)
+        intervals = replace(INTERVALS, sweep_interval_s=plan.sweep_s)
+        await start_brokers(brokers, cluster, plan, ledger_lists, front, intervals)
         clients = Clients(cluster, brokers, logs, moments, front)
         edge = Edge(incarnations, ledger_lists)
         roles = AdminClients(clients, edge, Groups(edge, brokers))

@@ -15,12 +15,12 @@ from tests.sim.plan.admin_plan import (
     GroupPlan,
     WriterPlan,
 )
-from tests.sim.plan.admin_stories import STAGED, STORIES, UNSUBSCRIBED, UNSUBSCRIBED_SHARE, Story
+from tests.sim.plan.admin_staged import STAGED
+from tests.sim.plan.admin_stories import STORIES, UNSUBSCRIBED, UNSUBSCRIBED_SHARE, Story
 from tests.sim.plan.plan import Fault, Moment
-from tests.sim.plan.topic_plan import TOPIC_TARGETS, ReaderPlan
+from tests.sim.plan.topic_plan import TOPIC_TARGETS, ReaderPlan, late_servers
 
 DAY_MS = 24 * 3600 * 1000
-SHAPES = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 
 
 def is_administered(seed: int) -> bool:
@@ -91,13 +91,14 @@ class _Draw:
             groups=tuple(self._group(n + 1) for n in range(random.choice(story.groups))),
             followers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1)))),
             compacts=story.compacts,
+            sweep_s=story.sweep_s,
         )
 
     def _overrides(self) -> dict[str, Any]:
         random, story = self._random, self._story
         names = ("ensemble_size", "write_quorum", "ack_quorum")
         overrides: dict[str, Any] = {
-            **dict(zip(names, random.choice(SHAPES), strict=True)),
+            **dict(zip(names, random.choice(story.shapes), strict=True)),
             "roll_entries": random.choice(story.rolls),
             "idempotency_window_ms": DAY_MS,
         }
@@ -106,7 +107,7 @@ class _Draw:
                 ({"retention_bytes": 1}, {"retention_bytes": 400}, {"retention_ms": 50})
             )
         if story.compacts:
-            overrides["compaction_ms"] = random.choice((100, 400))
+            overrides["compaction_ms"] = random.choice(story.compaction_ms)
         return overrides
 
     def _writer(self, number: int) -> WriterPlan:
@@ -188,6 +189,15 @@ class _Draw:
             target = self._target("slow metadata")
             start = Moment("start", 0, 0)
             standing.append(Fault(start, "slow metadata", target, self._length_ms, size))
+        if self._story.has_late_servers:
+            standing += late_servers(len(self._brokers), self._length_ms)
+        if self._story.has_slow_bookie:
+            bookie, size = self._target("slow bookie"), random.choice((0.01, 0.03, 0.06))
+            start = Moment("start", 0, 0)
+            standing += [
+                Fault(start, "clog", f"{broker}>{bookie}", self._length_ms, size)
+                for broker in self._brokers
+            ]
         return standing + [
             Fault(
                 self._moment(ahead_ms=600),

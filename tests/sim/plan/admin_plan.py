@@ -106,3 +106,5 @@ class AdminPlan(TopicPlan):
     followers: tuple[ReaderPlan, ...]
     compacts: bool
     """The topic has a compacted view, which is read; nothing is trimmed by hand."""
+    sweep_s: float
+    """The interval between two sweeps of a broker."""

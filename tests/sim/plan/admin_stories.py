@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 FAULTS = (
     "kill broker",
@@ -57,6 +57,16 @@ class Story:
     nths: tuple[int, ...] = (1, 1, 2, 2, 3)
     delays_ms: tuple[int, ...] = (0, 0, 0, 1, 2, 5, 20, 300)
     partitions: tuple[int, ...] = (1, 1, 2)
+    compaction_ms: tuple[int, ...] = (100, 400)
+    """The intervals of compaction, where the topic has a compacted view."""
+    sweep_s: float = 1.0
+    """The interval between two sweeps of a broker. Each catches its session up."""
+    has_late_servers: bool = False
+    """Each broker reads from a server of metadata that is late, all the time."""
+    has_slow_bookie: bool = False
+    """The way from brokers to one of the bookies takes long, all the time."""
+    shapes: tuple[tuple[int, int, int], ...] = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
+    """(E, Qw, Qa), on three bookies."""
     writes_elsewhere: float = 0.3
     """The share of writers that may write to another partition than the first one."""
     steps_elsewhere: float = 0.4
@@ -163,112 +173,3 @@ UNSUBSCRIBED = Story(
 """Deletes of subscriptions of which nobody knows whether they have happened."""
 UNSUBSCRIBED_SHARE = 0.1
 """Drawn by a stream of its own."""
-
-
-UNSEEN = Story(
-    first=("subscribe",),
-    steps=(*("trim",) * 6, *("grow",) * 3, "unload"),
-    step_counts=(12, 16),
-    events=("registered", "grown", "grown"),
-    groups=(1,),
-    retention=0.9,
-    usurpers=(0,),
-    faults=("unload", "answers lost", "slow metadata"),
-    fault_counts=(0, 0, 1),
-    rolls=(2, 5),
-    pauses_ms=(150,),
-    writers=(4, 5),
-    pulls=(0,),
-    lengths_ms=(2_500, 3_500),
-    early=0.0,
-    nths=(1,),
-    delays_ms=(20, 100, 300, 600),
-    partitions=(1,),
-    writes_elsewhere=0.9,
-    steps_elsewhere=0.9,
-)
-"""A topic grows, and what is written to its new partition is trimmed before anybody has looked for
-the cursors that are missing there."""
-
-HELD = Story(
-    first=("recreate",),
-    steps=("recreate", *("sweep, held",) * 3),
-    step_counts=(6, 8),
-    events=("gone",),
-    groups=(0,),
-    retention=0.0,
-    usurpers=(0,),
-    faults=("slow metadata", "unload"),
-    fault_counts=(0, 0, 1),
-    pauses_ms=(150,),
-    writers=(3, 4),
-    lengths_ms=(2_500, 3_500),
-    early=0.0,
-    nths=(1, 1, 2),
-    delays_ms=(0, 1, 5, 20),
-)
-"""A topic comes while a sweep waits to hear what there is."""
-
-GROWN = Story(
-    first=("grow", "grow"),
-    steps=("grow", "unload", "unload"),
-    step_counts=(1, 3),
-    events=("append ack", "append ack", "grown", "takeover"),
-    conditions=("routed",),
-    groups=(0,),
-    retention=0.0,
-    faults=(
-        *("metadata lags",) * 6,
-        *("slow metadata",) * 6,
-        "kill broker",
-        "pause broker",
-        "session expires",
-        "answers lost",
-    ),
-    fault_counts=(1, 2, 4),
-    is_slow=True,
-    pauses_ms=(3, 10),
-    writers=(2, 3, 4),
-    partitions=(1, 1, 2),
-)
-"""A topic grows while appends under idempotency keys that name no partition are repeated."""
-
-RESET = Story(
-    first=("recreate",),
-    steps=(*("settings",) * 6, "recreate"),
-    step_counts=(12, 16),
-    events=(*("deleting",) * 4, "gone"),
-    groups=(0,),
-    retention=0.0,
-    usurpers=(0,),
-    faults=("slow metadata", "unload"),
-    fault_counts=(0, 0, 1),
-    is_slow=True,
-    pauses_ms=(150,),
-    writers=(1, 2),
-    early=0.0,
-    nths=(1, 1, 2, 3),
-    delays_ms=(0, 0, 1, 5, 20),
-)
-"""Settings are changed, of which a slow broker has read the former ones, while the topic is deleted
-and created again."""
-
-ANEW = replace(
-    RESET,
-    first=("recreate", "recreate", "recreate"),
-    steps=("recreate", "recreate", "settings"),
-    step_counts=(6, 8, 10),
-    events=("gone", "made"),
-    nths=(1, 1, 2, 3, 4),
-    early=0.5,
-)
-"""The same, with so few changes that the former topic and the new one have as many."""
-
-STAGED = (
-    (40, 0, UNSEEN),
-    (60, 52, HELD),
-    (48, 12, GROWN),
-    (48, 8, RESET),
-    (48, 32, ANEW),
-)
-"""Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -21,6 +21,7 @@ from tests.sim.plan.topic_plan import (
     Sending,
     SubscriptionPlan,
     TopicPlan,
+    late_servers,
 )
 from tests.sim.topics.rover import faults_of_rover
 
@@ -70,14 +71,8 @@ def _overtaken(random: Random, plan: TopicPlan) -> TopicPlan:
         plan,
         overrides={**plan.overrides, "roll_entries": 1_000},
         producers=(_producer(random, "p1", "sequence", wanders=0.5),),
-        faults=(*_late_servers(plan), *_usurpers(random, plan)),
+        faults=(*late_servers(plan.brokers, LENGTH_MS), *_usurpers(random, plan)),
     )
-
-
-def _late_servers(plan: TopicPlan) -> Iterator[Fault]:
-    for begin_ms in range(0, LENGTH_MS, 100):
-        for number in range(1, plan.brokers + 1):
-            yield Fault(Moment("start", 0, begin_ms), "metadata lags", f"k{number}", 1, 0.5)
 
 
 def _usurpers(random: Random, plan: TopicPlan) -> Iterator[Fault]:

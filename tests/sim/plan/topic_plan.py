@@ -6,7 +6,7 @@ Drawn before the history begins (``plan/topic_draw.py``), like the plans of ledg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
@@ -152,3 +152,11 @@ TOPIC_TARGETS = {
     "session expires": "broker",
 }
 """Every kind of fault of these histories, and what it befalls."""
+
+
+def late_servers(brokers: int, length_ms: int) -> Iterator[Fault]:
+    """Yield faults by which each broker reads from a server of metadata that is late, all the
+    time."""
+    for begin_ms in range(0, length_ms, 100):
+        for number in range(1, brokers + 1):
+            yield Fault(Moment("start", 0, begin_ms), "metadata lags", f"k{number}", 1, 0.5)

@@ -1,0 +1,174 @@
+"""Stories that some seeds of administration have for themselves: each stages one meeting that a
+random story comes to so seldom that no few hundred of them can be relied on for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.sim.plan.admin_stories import Story
+
+UNSEEN = Story(
+    first=("subscribe",),
+    steps=(*("trim",) * 6, *("grow",) * 3, "unload"),
+    step_counts=(12, 16),
+    events=("registered", "grown", "grown"),
+    groups=(1,),
+    retention=0.9,
+    usurpers=(0,),
+    faults=("unload", "answers lost", "slow metadata"),
+    fault_counts=(0, 0, 1),
+    rolls=(2, 5),
+    pauses_ms=(150,),
+    writers=(4, 5),
+    pulls=(0,),
+    lengths_ms=(2_500, 3_500),
+    early=0.0,
+    nths=(1,),
+    delays_ms=(20, 100, 300, 600),
+    partitions=(1,),
+    writes_elsewhere=0.9,
+    steps_elsewhere=0.9,
+)
+"""A topic grows, and what is written to its new partition is trimmed before anybody has looked for
+the cursors that are missing there."""
+
+HELD = Story(
+    first=("recreate",),
+    steps=("recreate", *("sweep, held",) * 3),
+    step_counts=(6, 8),
+    events=("gone",),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0,),
+    faults=("slow metadata", "unload"),
+    fault_counts=(0, 0, 1),
+    pauses_ms=(150,),
+    writers=(3, 4),
+    lengths_ms=(2_500, 3_500),
+    early=0.0,
+    nths=(1, 1, 2),
+    delays_ms=(0, 1, 5, 20),
+)
+"""A topic comes while a sweep waits to hear what there is."""
+
+GROWN = Story(
+    first=("grow", "grow"),
+    steps=("grow", "unload", "unload"),
+    step_counts=(1, 3),
+    events=("append ack", "append ack", "grown", "takeover"),
+    conditions=("routed",),
+    groups=(0,),
+    retention=0.0,
+    faults=(
+        *("metadata lags",) * 6,
+        *("slow metadata",) * 6,
+        "kill broker",
+        "pause broker",
+        "session expires",
+        "answers lost",
+    ),
+    fault_counts=(1, 2, 4),
+    is_slow=True,
+    pauses_ms=(3, 10),
+    writers=(2, 3, 4),
+    partitions=(1, 1, 2),
+)
+"""A topic grows while appends under idempotency keys that name no partition are repeated."""
+
+RESET = Story(
+    first=("recreate",),
+    steps=(*("settings",) * 6, "recreate"),
+    step_counts=(12, 16),
+    events=(*("deleting",) * 4, "gone"),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0,),
+    faults=("slow metadata", "unload"),
+    fault_counts=(0, 0, 1),
+    is_slow=True,
+    pauses_ms=(150,),
+    writers=(1, 2),
+    early=0.0,
+    nths=(1, 1, 2, 3),
+    delays_ms=(0, 0, 1, 5, 20),
+)
+"""Settings are changed, of which a slow broker has read the former ones, while the topic is deleted
+and created again."""
+
+ANEW = replace(
+    RESET,
+    first=("recreate", "recreate", "recreate"),
+    steps=("recreate", "recreate", "settings"),
+    step_counts=(6, 8, 10),
+    events=("gone", "made"),
+    nths=(1, 1, 2, 3, 4),
+    early=0.5,
+)
+"""The same, with so few changes that the former topic and the new one have as many."""
+
+HIDDEN = Story(
+    first=("subscribe",),
+    steps=(*("subscribe",) * 5, "unsubscribe"),
+    step_counts=(8, 12),
+    events=("looking",),
+    groups=(5,),
+    retention=0.0,
+    usurpers=(0,),
+    faults=("unload", "slow metadata", "answers lost"),
+    fault_counts=(0, 0, 1),
+    rolls=(1000,),
+    pulls=(0,),
+    lengths_ms=(4_500, 6_000),
+    early=0.0,
+    nths=(2, 3, 4, 5, 6, 7, 8),
+    sweep_s=60.0,
+    has_late_servers=True,
+)
+"""Cursors are opened for subscriptions that their owner, when it looks, does not see yet."""
+
+BEHIND = Story(
+    first=("compact",),
+    steps=("compact", "unload", "unload", "grow"),
+    step_counts=(1, 2),
+    events=("append ack", "rolling", "takeover", "sealed"),
+    groups=(0, 0, 1),
+    retention=1.0,
+    compacts=True,
+    usurpers=(0, 0, 1),
+    rolls=(2, 5),
+    compaction_ms=(800, 2_000),
+)
+"""Little is retained, and compaction is behind the log."""
+
+WAITING = Story(
+    first=("fence", "fence"),
+    steps=(*("fence",) * 6, "unload"),
+    step_counts=(6, 10),
+    events=(*("claimed",) * 2, *("append ack",) * 4, "takeover"),
+    conditions=("claim", "none", "none", "key"),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0, 0, 1),
+    faults=("kill broker", "slow bookie", "answers lost"),
+    fault_counts=(0, 1),
+    pauses_ms=(3, 10),
+    writers=(3, 4),
+    writes_elsewhere=0.0,
+    steps_elsewhere=0.0,
+    has_slow_bookie=True,
+    shapes=((2, 2, 2), (2, 2, 2), (3, 2, 2)),
+)
+"""Who may append changes while appends are on their way to bookies that are slower than those of
+the state log."""
+
+STAGED = (
+    (40, 0, UNSEEN),
+    (60, 52, HELD),
+    (48, 12, GROWN),
+    (48, 8, RESET),
+    (48, 32, ANEW),
+    (60, 16, HIDDEN),
+    (60, 4, BEHIND),
+    (40, 28, WAITING),
+)
+"""Stories that some seeds have for themselves: of so many in a row, the one at that place."""
