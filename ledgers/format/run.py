@@ -31,7 +31,6 @@ import struct
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -57,8 +56,7 @@ _PADDING = tuple(bytes(n) for n in range(8))
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One verified entry. ``length``: payload bytes of the ledger up to and including this
     entry."""
 

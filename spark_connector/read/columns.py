@@ -1,14 +1,14 @@
 """The columns of a topic as a table, and stored record batches as Arrow batches.
 
-Arrow wraps the buffers of a stored batch in place; only partition, offset and publish time are made
-here, by bulk operations. Several consecutive small batches become one, whose columns are copies.
+Arrow wraps the buffers of a batch in place; only topic, partition, offset and publish time are made
+here, by bulk operations.
 Types are exactly those that Spark derives from its own types (``timestamp[us, UTC]``, all
 nullable): Spark 4.2 and later refuse anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,18 +28,20 @@ _NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
 
 
 class Stretch(NamedTuple):
-    """Consecutive batches of a partition, the first of which begins at ``base_offset``; together at
-    most MAX_BATCH_MESSAGES. ``publish_times``: of each, in µs since 1970 UTC."""
+    """Consecutive messages of a partition, the first of which has ``base_offset``: one batch, or
+    what several were merged into. ``counts`` and ``publish_times`` (µs since 1970 UTC): of each
+    entry that holds some of them."""
 
     topic: str
     partition: int
     base_offset: int
-    views: Sequence[BatchView]
+    view: BatchView
+    counts: Sequence[int]
     publish_times: Sequence[int]
 
     @property
     def rows(self) -> int:
-        return sum(view.count for view in self.views)
+        return self.view.count
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
@@ -48,7 +50,7 @@ def arrow_schema(names: Sequence[str]) -> pa.Schema:
 
 
 def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the messages as rows. One batch is wrapped, not copied, and kept alive by the result.
+    """Return the messages as rows. The batch is wrapped, not copied, and kept alive by the result.
 
     Arrow checks the offsets before they are used: these are the checks of ``check_batch`` that keep
     a reader within its buffers, ten times as fast. Raises ValueError (``pa.ArrowInvalid`` is one)
@@ -74,8 +76,7 @@ def _offset(stretch: Stretch) -> pa.Array:
 
 
 def _publish_time(stretch: Stretch) -> pa.Array:
-    counts = [view.count for view in stretch.views]
-    return _repeated(stretch.publish_times, counts, TIMESTAMP)
+    return _repeated(stretch.publish_times, stretch.counts, TIMESTAMP)
 
 
 def _repeated(
@@ -91,25 +92,21 @@ def _repeated(
 
 
 def _value(stretch: Stretch) -> pa.Array:
-    return _joined(
-        _variable(pa.binary(), view.count, None, view.value_offsets, view.value_data)
-        for view in stretch.views
-    )
+    view = stretch.view
+    return _variable(pa.binary(), view.count, None, view.value_offsets, view.value_data)
 
 
 def _key(stretch: Stretch) -> pa.Array:
-    return _nullable(stretch, HAS_KEY, pa.binary(), _key_of)
-
-
-def _key_of(view: BatchView) -> pa.Array:
+    view = stretch.view
+    if not view.columns & HAS_KEY:
+        return pa.nulls(view.count, pa.binary())
     return _variable(pa.binary(), view.count, view.key_validity, view.key_offsets, view.key_data)
 
 
 def _event_time(stretch: Stretch) -> pa.Array:
-    return _nullable(stretch, HAS_EVENT_TIME, TIMESTAMP, _event_time_of)
-
-
-def _event_time_of(view: BatchView) -> pa.Array:
+    view = stretch.view
+    if not view.columns & HAS_EVENT_TIME:
+        return pa.nulls(view.count, TIMESTAMP)
     buffers = [_validity(view.event_time_validity), pa.py_buffer(view.event_times)]
     return _checked(pa.Array.from_buffers(TIMESTAMP, view.count, buffers))
 
@@ -117,14 +114,10 @@ def _event_time_of(view: BatchView) -> pa.Array:
 def _headers(stretch: Stretch) -> pa.Array:
     """Return the column of headers: an empty list where a message has no headers, so that queries
     need no case for null."""
-    if any(view.columns & HAS_HEADERS for view in stretch.views):
-        return _joined(map(_headers_of, stretch.views))
-    return _no_headers(stretch.rows)
-
-
-def _headers_of(view: BatchView) -> pa.Array:
+    view = stretch.view
     if not view.columns & HAS_HEADERS:
-        return _no_headers(view.count)
+        no_offsets = pa.py_buffer(bytes(4 * (view.count + 1)))
+        return pa.Array.from_buffers(HEADERS, view.count, [None, no_offsets], children=[_NO_HEADER])
     total = len(view.header_name_offsets) // 4 - 1
     names = _variable(pa.string(), total, None, view.header_name_offsets, view.header_name_data)
     values = _variable(pa.binary(), total, None, view.header_value_offsets, view.header_value_data)
@@ -132,29 +125,6 @@ def _headers_of(view: BatchView) -> pa.Array:
     offsets = pa.py_buffer(view.header_list_offsets)
     lists = pa.Array.from_buffers(HEADERS, view.count, [None, offsets], children=[pairs])
     return _checked(lists)
-
-
-def _no_headers(count: int) -> pa.Array:
-    offsets = pa.py_buffer(bytes(4 * (count + 1)))
-    return pa.Array.from_buffers(HEADERS, count, [None, offsets], children=[_NO_HEADER])
-
-
-def _nullable(
-    stretch: Stretch, flag: int, kind: pa.DataType, column_of: Callable[[BatchView], pa.Array]
-) -> pa.Array:
-    """Return a column that batches may lack: null for every message of the batches without it."""
-    if not any(view.columns & flag for view in stretch.views):
-        return pa.nulls(stretch.rows, kind)
-    return _joined(
-        column_of(view) if view.columns & flag else pa.nulls(view.count, kind)
-        for view in stretch.views
-    )
-
-
-def _joined(arrays: Iterable[pa.Array]) -> pa.Array:
-    """Return a single array unchanged, several as a copy of all."""
-    first, *others = arrays
-    return pa.concat_arrays([first, *others]) if others else first
 
 
 def _variable(

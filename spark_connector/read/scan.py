@@ -2,32 +2,45 @@
 asynchronously.
 
 One read is always in flight while the entries of the previous one are decoded. A batch is returned
-as its writer wrote it, wrapped and not copied, unless it is small: small ones are joined, since
+as its writer wrote it, wrapped and not copied, unless it is small: small ones are merged, since
 each costs Spark as much as some thousand rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
 
 import anyio
+import numpy as np
 import pyarrow as pa
 from anyio.streams.memory import MemoryObjectSendStream
 
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import KIND_MESSAGES, EntryHeader, read_entry_header
+from fencelog.ledgers.format.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.format.run import Entry
-from fencelog.ledgers.limits import MIB
-from fencelog.ledgers.record_batch.format import BatchView, read_batch
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES, MIB
+from fencelog.ledgers.record_batch.check import open_batch
+from fencelog.ledgers.record_batch.format import (
+    HAS_EVENT_TIME,
+    HAS_HEADERS,
+    HAS_KEY,
+    BatchView,
+    read_batch,
+)
 from fencelog.spark_connector.planning.planner import EntryRange
 from fencelog.spark_connector.read.columns import Stretch, to_arrow
+from fencelog.spark_connector.read.entry_table import EntryTable, corrupt
+from fencelog.spark_connector.read.merge import SmallBatches, merge_batches
 
 SMALL_BATCH_ROWS = 8 * 1024
 SMALL_BATCH_BYTES = 1 * MIB
 """The size that ends a group of joined batches, as SMALL_BATCH_ROWS does. Measured: from 10,000
 rows or 1 MiB on size matters little."""
+
+STORED = {"key": HAS_KEY, "event_time": HAS_EVENT_TIME, "headers": HAS_HEADERS}
+"""The columns that stored batches may lack."""
 
 Emit = Callable[[pa.RecordBatch], Awaitable[None]]
 
@@ -37,11 +50,6 @@ class EntrySource(Protocol):
 
     async def read(self, first: int, last: int) -> list[Entry]:
         """Read verified entries from ``first`` on, in order, at least one, none after ``last``."""
-
-
-class _Numbered(NamedTuple):
-    entry: Entry
-    header: EntryHeader
 
 
 async def scan_range(
@@ -90,14 +98,13 @@ async def _scan_from(
     first: int, reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
     expected: int | None = None
-    read, ahead = anyio.create_memory_object_stream[list[_Numbered]]()
+    read, ahead = anyio.create_memory_object_stream[EntryTable]()
     async with task_group() as group, ahead:
         group.start_soon(_read_from, first, reader, wanted, read)
-        async for numbered in ahead:
+        async for table in ahead:
             await anyio.lowlevel.checkpoint()  # the next read is requested meanwhile
-            _check_sequence(numbered, expected)
-            expected = numbered[-1].header.next_number
-            for batch in _batches(wanted, numbered, schema):
+            expected = table.check_sequence(expected)
+            for batch in _batches(wanted, table, schema):
                 await emit(batch)
 
 
@@ -105,60 +112,63 @@ async def _read_from(
     first: int,
     reader: EntrySource,
     wanted: EntryRange,
-    read: MemoryObjectSendStream[list[_Numbered]],
+    read: MemoryObjectSendStream[EntryTable],
 ) -> None:
     """Send the entries of the range from ``first`` on, as they are read."""
     with read:
         while first <= wanted.last_entry:
-            entries = await reader.read(first, wanted.last_entry)
-            numbered = [_Numbered(entry, read_entry_header(entry.payload)) for entry in entries]
-            await read.send(numbered)
-            end, header = numbered[-1]
-            if wanted.base_offset + header.next_number >= wanted.end_offset:
+            table = EntryTable(await _read_some(reader, first, wanted.last_entry))
+            await read.send(table)
+            if wanted.base_offset + int(table.next_numbers[-1]) >= wanted.end_offset:
                 return
-            first = end.entry_id + 1
+            first = table.entries[-1].entry_id + 1
 
 
-def _check_sequence(numbered: Iterable[_Numbered], expected: int | None) -> None:
-    """Check that each entry begins with the message after the previous one's last; otherwise rows
-    would be missing."""
-    for entry, header in numbered:
-        if expected not in (None, header.first_number):
-            raise _corrupt(entry, f"begins at message {header.first_number}, expected {expected}")
-        expected = header.next_number
+async def _read_some(reader: EntrySource, first: int, last: int) -> list[Entry]:
+    """Read entries from ``first`` on; fewer at a time where that fails: each replica may be damaged
+    in another entry. Raises the error of the first entry that cannot be read from any."""
+    while True:
+        try:
+            return await reader.read(first, last)
+        except FencelogError as error:
+            if error.code.is_negative or first == last:
+                raise
+            last = min((first + last) // 2, first + MAX_RUN_ENTRIES // 2)
 
 
-def _batches(
-    wanted: EntryRange, numbered: Iterable[_Numbered], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _batches(wanted: EntryRange, table: EntryTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows, one Arrow batch for each group of entries."""
-    for group in _grouped(entry for entry in numbered if _is_wanted(entry.header, wanted)):
-        base = wanted.base_offset + group[0].header.first_number
-        end = wanted.base_offset + group[-1].header.next_number
+    for group in _grouped(table, _wanted(table, wanted)):
+        base = wanted.base_offset + int(table.first_numbers[group[0]])
+        end = wanted.base_offset + int(table.next_numbers[group[-1]])
         low, high = max(wanted.start_offset, base), min(wanted.end_offset, end)
-        batch = _decode(group, wanted, base, schema)
+        batch = _decode(table, group, wanted, schema)
         yield batch if high - low == end - base else batch.slice(low - base, high - low)
 
 
-def _is_wanted(header: EntryHeader, wanted: EntryRange) -> bool:
-    return (
-        header.kind == KIND_MESSAGES
-        and wanted.base_offset + header.next_number > wanted.start_offset
-        and wanted.base_offset + header.first_number < wanted.end_offset
+def _wanted(table: EntryTable, wanted: EntryRange) -> list[int]:
+    """Return which entries of the table hold wanted messages."""
+    holds = (
+        (table.kinds == KIND_MESSAGES)
+        & (table.next_numbers > wanted.start_offset - wanted.base_offset)
+        & (table.first_numbers < wanted.end_offset - wanted.base_offset)
     )
+    found: list[int] = np.flatnonzero(holds).tolist()
+    return found
 
 
-def _grouped(numbered: Iterable[_Numbered]) -> Iterator[list[_Numbered]]:
+def _grouped(table: EntryTable, indices: list[int]) -> Iterator[list[int]]:
     """Yield groups of entries: a large one alone, small neighbours together until they are
     large."""
-    group: list[_Numbered] = []
+    counts, sizes = table.counts.tolist(), table.batch_bytes(indices)
+    group: list[int] = []
     rows = size = 0
-    for entry in numbered:
-        count, entry_bytes = entry.header.count, len(entry.entry.payload)
+    for index, entry_bytes in zip(indices, sizes, strict=True):
+        count = counts[index]
         if group and (count >= SMALL_BATCH_ROWS or entry_bytes >= SMALL_BATCH_BYTES):
             yield group
             group, rows, size = [], 0, 0
-        group.append(entry)
+        group.append(index)
         rows += count
         size += entry_bytes
         if rows >= SMALL_BATCH_ROWS or size >= SMALL_BATCH_BYTES:
@@ -169,29 +179,45 @@ def _grouped(numbered: Iterable[_Numbered]) -> Iterator[list[_Numbered]]:
 
 
 def _decode(
-    group: Sequence[_Numbered], wanted: EntryRange, base_offset: int, schema: pa.Schema
+    table: EntryTable, group: list[int], wanted: EntryRange, schema: pa.Schema
 ) -> pa.RecordBatch:
-    views = [_view(entry, header) for entry, header in group]
-    times = [header.publish_time_us for _, header in group]
+    """Return the messages of a group of entries, consecutive but for entries without messages."""
+    entries = [table.entries[index] for index in group]
+    batches = SmallBatches(entries, table.header_bytes[group], table.counts[group])
+    base_offset = wanted.base_offset + int(table.first_numbers[group[0]])
+    times = table.publish_times[group].tolist()
     try:
-        stretch = Stretch(wanted.topic, wanted.partition, base_offset, views, times)
+        view = _view(batches) if len(group) == 1 else merge_batches(batches, _flags(schema))
+        stretch = Stretch(
+            wanted.topic, wanted.partition, base_offset, view, batches.counts.tolist(), times
+        )
         return to_arrow(stretch, schema)
     except ValueError as error:
-        raise _corrupt(group[0].entry, str(error)) from error
+        raise corrupt(_first_invalid(batches), str(error)) from error
 
 
-def _view(entry: Entry, header: EntryHeader) -> BatchView:
+def _flags(schema: pa.Schema) -> int:
+    """Return the columns of stored batches that the schema needs."""
+    return sum(flag for name, flag in STORED.items() if name in schema.names)
+
+
+def _view(batches: SmallBatches) -> BatchView:
+    """Return the only batch, where it lies."""
+    entry, count = batches.entries[0], int(batches.counts[0])
     try:
-        _, view = read_batch(entry.payload[header.header_bytes :])
+        _, view = read_batch(entry.payload[int(batches.header_bytes[0]) :])
     except FencelogError as error:
-        raise _corrupt(entry, error.detail) from error
-    if view.count != header.count:
-        raise _corrupt(entry, f"{view.count} messages, its header says {header.count}")
+        raise corrupt(entry, error.detail) from error
+    if view.count != count:
+        raise corrupt(entry, f"{view.count} messages, its header says {count}")
     return view
 
 
-def _corrupt(entry: Entry, what: str) -> FencelogError:
-    return FencelogError(
-        ErrorCode.CORRUPT,
-        f"entry {entry.entry_id} of ledger {entry.ledger_id} is not valid: {what}",
-    )
+def _first_invalid(batches: SmallBatches) -> Entry:
+    """Return the entry that does not pass all checks, where Arrow has refused their columns."""
+    for entry, start in zip(batches.entries, batches.header_bytes.tolist(), strict=True):
+        try:
+            open_batch(entry.payload[start:])
+        except FencelogError:
+            return entry
+    return batches.entries[0]

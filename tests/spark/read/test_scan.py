@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.format.entry_header import KIND_CONTROL, pack_entry
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import new_metadata
-from fencelog.ledgers.record_batch import encode_values
+from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 from fencelog.spark_connector.planning.planner import EntryRange
 from fencelog.spark_connector.read.columns import arrow_schema
 from fencelog.spark_connector.read.scan import SMALL_BATCH_ROWS, scan_range
 
-SCHEMA = arrow_schema(["partition", "offset", "value", "publish_time"])
+SCHEMA = arrow_schema(["partition", "offset", "value", "headers", "publish_time"])
 BASE = 500
 
 
@@ -48,6 +49,14 @@ def payloads(counts: list[int], *, first: int = 0) -> list[bytes]:
         entries.append(pack_entry(batch, count=count, first_number=first, publish_time_us=number))
         first += count
     return entries
+
+
+def with_a_name_that_is_no_text() -> bytes:
+    """The second entry, of two messages, by a writer that is wrong."""
+    right = encode_batch([Message(b"a", headers=(("name", b"h"),)), Message(b"b")])
+    wrong = bytearray(right.replace(b"name", b"\xff\xff\xff\xff"))
+    wrong[8:12] = crc32c(wrong[12:], crc32c(wrong[:8])).to_bytes(4, "little")
+    return pack_entry(bytes(wrong), count=2, first_number=2, publish_time_us=0)
 
 
 def whole(entries: int, messages: int) -> EntryRange:
@@ -120,6 +129,34 @@ async def test_control_entries_have_no_rows() -> None:
     assert offsets(await scan(ledger, whole(3, 4))) == [500, 501, 502, 503]
 
 
+class DamagedLedger(MemoryLedger):
+    """A ledger whose replicas are each damaged in another entry: a reply with all of ``torn`` can
+    come from no replica, nor can one with an entry that is ``lost``."""
+
+    torn = frozenset({3, 5})
+    lost = frozenset[int]()
+
+    async def read(self, first: int, last: int) -> list[Entry]:
+        ids = set(range(first, last + 1))
+        if self.torn <= ids or ids & self.lost:
+            raise FencelogError(ErrorCode.READ_UNKNOWN, f"ledger 7: entry {first} is unknown")
+        return await super().read(first, last)
+
+
+async def test_replicas_damaged_in_different_entries_are_read_together() -> None:
+    counts = [2] * 10
+    batches = await scan(DamagedLedger(payloads(counts)), whole(10, 20))
+    assert offsets(batches) == list(range(BASE, BASE + 20))
+
+
+async def test_an_entry_damaged_in_every_replica_is_named_and_nothing_after_it_is_read() -> None:
+    ledger = DamagedLedger(payloads([2] * 10))
+    ledger.lost = frozenset({6})
+    with pytest.raises(FencelogError, match="ledger 7: entry 6 is unknown") as raised:
+        await scan(ledger, whole(10, 20))
+    assert raised.value.code is ErrorCode.READ_UNKNOWN
+
+
 async def test_a_ledger_that_is_gone_is_an_error_and_not_an_end() -> None:
     ledger = MemoryLedger(payloads([2, 2]), chunk=1)
     with pytest.raises(FencelogError, match="was trimmed or deleted") as raised:
@@ -139,12 +176,18 @@ async def test_a_ledger_that_is_gone_is_an_error_and_not_an_end() -> None:
             ),
             "1 messages, its header says 2",
         ),
+        (lambda good: good[:20], "entry header is not valid: 20 bytes"),
+        (lambda good: good[:1] + b"\x07" + good[2:], "kind 7"),
+        (lambda good: good[:32], "it has no batch"),
+        (lambda _: with_a_name_that_is_no_text(), "UTF8"),
     ],
 )
-async def test_damage_is_named(damaged: object, named: str) -> None:
+@pytest.mark.parametrize("chunk", [1, 2])
+async def test_damage_is_named(damaged: object, named: str, chunk: int) -> None:
     assert callable(damaged)
     good = payloads([2, 2])
-    ledger = MemoryLedger([good[0], damaged(good[1])])
+    ledger = MemoryLedger([good[0], damaged(good[1])], chunk=chunk)
     with pytest.raises(FencelogError, match=named) as raised:
         await scan(ledger, whole(2, 4))
     assert raised.value.code is ErrorCode.CORRUPT
+    assert raised.value.detail.startswith("entry 1 of ledger 7 is not valid: ")
