@@ -14,7 +14,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.planning.options import ReadOptions, parse_options
+from fencelog.spark_connector.planning.options import (
+    ReadOptions,
+    parse_batch_options,
+    parse_options,
+)
+from fencelog.spark_connector.stream.options import parse_stream_options
+from fencelog.spark_connector.stream.reader import FencelogStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +68,11 @@ class FencelogDataSource(DataSource):
     def reader(self, schema: StructType) -> FencelogReader:
         """Return a reader. Raises FencelogError(BAD_REQUEST) for options or columns that are not
         valid."""
-        return FencelogReader(parse_options(self.options), checked_columns(schema))
+        return FencelogReader(parse_batch_options(self.options), checked_columns(schema))
+
+    def streamReader(self, schema: StructType) -> FencelogStreamReader:
+        """Return a reader of a stream. Raises FencelogError(BAD_REQUEST) as ``reader``."""
+        return FencelogStreamReader(parse_stream_options(self.options), checked_columns(schema))
 
 
 class FencelogReader(DataSourceReader):

@@ -43,6 +43,15 @@ OPTION_NAMES = (
     "includeHeaders",
 )
 
+STREAM_OPTION_NAMES = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "subscription",
+)
+"""The options of streams alone."""
+
 _KAFKA_LATEST, _KAFKA_EARLIEST = -1, -2
 _ENDS: Mapping[int, Position] = {_KAFKA_LATEST: End.LATEST, _KAFKA_EARLIEST: End.EARLIEST}
 _BY_PARTITION = 'JSON like {"0": 42} or {"shop/orders": {"0": 42}}'
@@ -74,10 +83,21 @@ class ReadOptions:
         return f"topic{'s' * (len(self.topics) > 1)} {', '.join(self.topics)}"
 
 
-def parse_options(options: Mapping[str, str]) -> ReadOptions:
-    """Parse options. Raises FencelogError(BAD_REQUEST) naming the option that is wrong, missing or
+def parse_batch_options(options: Mapping[str, str]) -> ReadOptions:
+    """Parse the options of a read that ends. Raises as ``parse_options``, and for an option of
+    streams."""
+    given = GivenOptions(options, (*OPTION_NAMES, *STREAM_OPTION_NAMES))
+    for name in STREAM_OPTION_NAMES:
+        if given.text(name) is not None:
+            raise wrong(f"option {name!r} is for streams (readStream)")
+    return parse_options(options)
+
+
+def parse_options(options: Mapping[str, str], *, rest: End = End.EARLIEST) -> ReadOptions:
+    """Parse the options of a read; those of streams are ignored. Without any of its own it begins
+    at ``rest``. Raises FencelogError(BAD_REQUEST) naming the option that is wrong, missing or
     unknown."""
-    given = GivenOptions(options, OPTION_NAMES)
+    given = GivenOptions(options, (*OPTION_NAMES, *STREAM_OPTION_NAMES))
     given.only_one_of("topic", "topics", "topicsPattern")
     topics, pattern = _topics(given), _pattern(given)
     return ReadOptions(
@@ -85,7 +105,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         topics=topics,
         topics_pattern=pattern,
         shows_topic=given.text("topic") is None,
-        starting=_bound(given, "starting", topics, rest=End.EARLIEST),
+        starting=_bound(given, "starting", topics, rest=rest),
         ending=_bound(given, "ending", topics, rest=End.LATEST),
         min_partitions=given.integer("minPartitions", low=1, high=MAX_MIN_PARTITIONS) or 1,
         target_partition_bytes=(

@@ -68,14 +68,21 @@ def plan(
     total = sum(wanted.size_bytes for wanted in ranges)
     target = min(options.target_partition_bytes, max(1, -(-total // options.min_partitions)))
     bookies = {id_: address for answer in answers for id_, address in answer.bookies.items()}
-    return [_task(group, bookies) for group in _pack(ranges, target)]
+    return [scan_task(group, bookies) for group in _pack(ranges, target)]
 
 
 def _wanted(answer: PartitionSegments, starts: Offsets, ends: Offsets) -> Iterator[EntryRange]:
     start = starts.get(answer.topic, {}).get(answer.partition, 0)
     end = ends.get(answer.topic, {}).get(answer.partition, start)
+    return entry_ranges(answer, start, end)
+
+
+def entry_ranges(answer: PartitionSegments, start: int, end: int) -> Iterator[EntryRange]:
+    """Yield what the partition has of the messages from ``start`` up to but not including ``end``,
+    a range for each ledger."""
     for segment in answer.segments:
-        low, high = max(start, segment.base_offset), min(end, segment.end_offset)
+        low = max(start, answer.earliest_offset, segment.base_offset)
+        high = min(end, segment.end_offset)
         if low < high:
             yield EntryRange(
                 topic=answer.topic,
@@ -115,7 +122,8 @@ def _pack(ranges: Iterable[EntryRange], target: int) -> Iterator[list[EntryRange
         yield group
 
 
-def _task(ranges: Sequence[EntryRange], bookies: Mapping[str, str]) -> ScanTask:
+def scan_task(ranges: Sequence[EntryRange], bookies: Mapping[str, str]) -> ScanTask:
+    """Return the task that reads these ranges, with the addresses of the bookies that it needs."""
     needed = {
         bookie
         for wanted in ranges

@@ -38,8 +38,8 @@ class LedgerSegment:
 @dataclass(frozen=True, slots=True)
 class PartitionSegments:
     """One partition of a topic (NAMESPACE/NAME) at one moment: readable offsets are
-    ``earliest_offset`` up to but not including ``end_offset``. ``bookies`` maps bookie ids to
-    ``host:port``."""
+    ``earliest_offset`` up to but not including ``end_offset``. ``topic_id`` tells the topic from
+    others of the same name. ``bookies`` maps bookie ids to ``host:port``."""
 
     topic: str
     partition: int
@@ -47,10 +47,12 @@ class PartitionSegments:
     end_offset: int
     segments: tuple[LedgerSegment, ...]
     bookies: Mapping[str, str]
+    topic_id: str
 
 
-def parse_segments(topic: str, answer: Any) -> PartitionSegments:
-    """Parse the answer of ``GET …/partitions/{p}/segments``; segments without entries are left out.
+def parse_segments(topic: str, answer: Any, *, from_offset: int = 0) -> PartitionSegments:
+    """Parse the answer of ``GET …/partitions/{p}/segments?from_offset={from_offset}``; segments
+    without entries are left out.
 
     Raises FencelogError(CORRUPT) for an answer that no fencelog server gives.
     """
@@ -63,8 +65,9 @@ def parse_segments(topic: str, answer: Any) -> PartitionSegments:
             end_offset=int(answer["end_offset"]),
             segments=tuple(segment for segment in segments if segment.entries > 0),
             bookies={str(key): str(value) for key, value in answer["bookies"].items()},
+            topic_id=str(answer["topic_id"]),
         )
-        _check_order(parsed)
+        _check_order(parsed, from_offset)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FencelogError(
             ErrorCode.CORRUPT, f"the server's list of segments is not valid: {error!r}"
@@ -84,17 +87,17 @@ def _parse_segment(fields: Any) -> LedgerSegment:
     )
 
 
-def _check_order(answer: PartitionSegments) -> None:
-    """Check that segments follow each other without a gap up to the end; a hole would be silent
-    data loss."""
+def _check_order(answer: PartitionSegments, from_offset: int) -> None:
+    """Check that segments follow each other without a gap from the wanted offset up to the end; a
+    hole would be silent data loss."""
     expected: int | None = None
     for segment in answer.segments:
         if expected is not None and segment.base_offset != expected:
             raise ValueError(f"segment at {segment.base_offset}, expected at {expected}")
         expected = segment.end_offset
     first = answer.segments[0].base_offset if answer.segments else answer.end_offset
-    if (expected is not None and expected != answer.end_offset) or first > answer.earliest_offset:
+    wanted = max(answer.earliest_offset, from_offset)
+    if (expected is not None and expected != answer.end_offset) or first > wanted:
         raise ValueError(
-            f"segments cover {first} to {expected}, "
-            f"the log {answer.earliest_offset} to {answer.end_offset}"
+            f"segments cover {first} to {expected}, the log {wanted} to {answer.end_offset}"
         )

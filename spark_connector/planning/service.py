@@ -34,27 +34,30 @@ async def fetch(options: ReadOptions) -> TopicRanges:
     """
     async with FencelogClient(options.servers) as client:
         try:
-            places = await _places(client, options)
-
-            async def ask(place: tuple[str, int]) -> PartitionSegments:
-                topic, partition = place
-                return parse_segments(topic, await client.segments(topic, partition))
-
-            async def ask_time(key: tuple[str, int, int]) -> int:
-                return await client.offset_for_time(*key)
-
-            keys = [
-                (*place, time_us) for place in places for time_us in times_wanted(options, *place)
-            ]
-            answers = await map_concurrently(ask, places, limit=MAX_CONCURRENT_REQUESTS)
-            # Later than the ends: then what a time in the future excludes lies beyond them.
-            offsets = await map_concurrently(ask_time, keys, limit=MAX_CONCURRENT_REQUESTS)
-            return TopicRanges(answers, dict(zip(keys, offsets, strict=True)))
+            return await fetch_with(client, options)
         except FencelogError as error:
-            raise _located(error, options) from error
+            raise located(error, options) from error
 
 
-async def _places(client: FencelogClient, options: ReadOptions) -> list[tuple[str, int]]:
+async def fetch_with(client: FencelogClient, options: ReadOptions) -> TopicRanges:
+    """Ask as ``fetch`` does; errors do not name the service."""
+    places = await partitions_of(client, options)
+
+    async def ask(place: tuple[str, int]) -> PartitionSegments:
+        topic, partition = place
+        return parse_segments(topic, await client.segments(topic, partition))
+
+    async def ask_time(key: tuple[str, int, int]) -> int:
+        return await client.offset_for_time(*key)
+
+    keys = [(*place, time_us) for place in places for time_us in times_wanted(options, *place)]
+    answers = await map_concurrently(ask, places, limit=MAX_CONCURRENT_REQUESTS)
+    # Later than the ends: then what a time in the future excludes lies beyond them.
+    offsets = await map_concurrently(ask_time, keys, limit=MAX_CONCURRENT_REQUESTS)
+    return TopicRanges(answers, dict(zip(keys, offsets, strict=True)))
+
+
+async def partitions_of(client: FencelogClient, options: ReadOptions) -> list[tuple[str, int]]:
     """Return every partition of the wanted topics, in order."""
     if options.topics_pattern is None:
         topics = await map_concurrently(client.topic, options.topics, limit=MAX_CONCURRENT_REQUESTS)
@@ -71,7 +74,7 @@ async def _places(client: FencelogClient, options: ReadOptions) -> list[tuple[st
     return [(name, number) for name, topic in named for number in range(int(topic["partitions"]))]
 
 
-def _located(error: FencelogError, options: ReadOptions) -> FencelogError:
+def located(error: FencelogError, options: ReadOptions) -> FencelogError:
     """Return the same error, naming the topics and the service: Spark shows nothing but its
     text."""
     code: ErrorCode = error.code

@@ -86,6 +86,11 @@ CORES = {
     "broker/append/contents.py": ["tests/broker/append/test_contents.py"],
     "broker/append/producer_table.py": ["tests/broker/append/test_producer_table.py"],
     "broker/read/time_index.py": ["tests/broker/read/test_time_index.py"],
+    "spark_connector/stream/admission_core.py": ["tests/spark/stream/test_admission_core.py"],
+    "spark_connector/stream/backlog_core.py": ["tests/spark/stream/test_backlog_core.py"],
+    "spark_connector/stream/position_core.py": ["tests/spark/stream/test_position_core.py"],
+    "spark_connector/stream/slices_core.py": ["tests/spark/stream/test_slices_core.py"],
+    "spark_connector/stream/tasks_core.py": ["tests/spark/stream/test_slices_core.py"],
 }
 """Every core, and the tests that have to try all of it."""
 

@@ -71,6 +71,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     "spark_connector": (
         {"planning"},
         {"read"},
+        {"stream"},
         {"source"},
         {"bench", "demo", "pyspark_fencelog"},
     ),

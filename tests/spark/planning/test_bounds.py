@@ -14,9 +14,9 @@ from fencelog.spark_connector.planning.segments import PartitionSegments
 
 T = "default/t"
 LOGS = [
-    PartitionSegments(T, 0, 5, 30, (), {}),
-    PartitionSegments(T, 1, 0, 0, (), {}),
-    PartitionSegments("default/u", 0, 0, 7, (), {}),
+    PartitionSegments(T, 0, 5, 30, (), {}, "id-t"),
+    PartitionSegments(T, 1, 0, 0, (), {}, "id-t"),
+    PartitionSegments("default/u", 0, 0, 7, (), {}, "id-u"),
 ]
 
 

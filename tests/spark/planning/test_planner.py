@@ -31,7 +31,9 @@ def log(*shapes: tuple[int, int, int], partition: int = 0, earliest: int = 0) ->
             LedgerSegment(ledger(100 * partition + number), offset, messages, 0, entries - 1, size)
         )
         offset += messages
-    return PartitionSegments("default/t", partition, earliest, offset, tuple(segments), BOOKIES)
+    return PartitionSegments(
+        "default/t", partition, earliest, offset, tuple(segments), BOOKIES, "id-t"
+    )
 
 
 def everything(answers: list[PartitionSegments], options: ReadOptions) -> list[ScanTask]:

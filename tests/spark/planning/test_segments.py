@@ -24,6 +24,7 @@ def segment(base: int, messages: int, entries: int, ledger: Any, **extra: Any) -
 
 ANSWER: dict[str, Any] = {
     "partition": 3,
+    "topic_id": "id-t",
     "earliest_offset": 10,
     "end_offset": 62,
     "segments": [
@@ -42,6 +43,17 @@ def test_the_answer_becomes_values() -> None:
     assert (first.ledger, first.end_offset, first.entries, first.size_bytes) == (CLOSED, 60, 5, 900)
     assert (second.ledger, second.messages, second.size_bytes) == (OPEN, 2, 33)
     assert answer.bookies == {"b1": "127.0.0.1:3181"}
+
+
+def test_an_answer_from_an_offset_begins_later() -> None:
+    later = ANSWER | {"segments": ANSWER["segments"][1:]}
+    (only,) = parse_segments("t", later, from_offset=60).segments
+    assert only.base_offset == 60
+    for offset in (10, 59):
+        with pytest.raises(FencelogError, match="segments cover 60 to 62"):
+            parse_segments("t", later, from_offset=offset)
+    ends = parse_segments("t", ANSWER | {"segments": []}, from_offset=1 << 62)
+    assert (ends.topic_id, ends.end_offset, ends.segments) == ("id-t", 62, ())
 
 
 def test_an_empty_log_has_no_segments() -> None:

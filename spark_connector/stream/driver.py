@@ -1,0 +1,177 @@
+"""The state of a stream on Spark's driver, from trigger to trigger.
+
+A micro-batch asks the service once: what there is becomes its end, and then its tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Protocol
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.offsets import Offsets
+from fencelog.spark_connector.planning.planner import ScanTask
+from fencelog.spark_connector.planning.segments import PartitionSegments
+from fencelog.spark_connector.stream.admission_core import NO_LIMITS, advanced
+from fencelog.spark_connector.stream.backlog_core import (
+    backlogs,
+    check_complete,
+    check_topics,
+    covers,
+    ends_of,
+)
+from fencelog.spark_connector.stream.options import StreamOptions
+from fencelog.spark_connector.stream.position_core import StreamPosition
+from fencelog.spark_connector.stream.slices_core import slices
+from fencelog.spark_connector.stream.tasks_core import scan_tasks
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.1
+"""The pauses between looks at topics without new messages. Spark asks a hundred times a second, and
+each look asks the owner of every partition."""
+
+CURSOR_INTERVAL_S = 1.0
+"""The time between moves of a subscription's cursor, each a durable write in every partition."""
+
+_NEVER = -float("inf")
+
+
+class StreamService(Protocol):
+    """The part of ``TopicFollower`` that a stream needs."""
+
+    def starting(self) -> StreamPosition:
+        """Return where the options say that a stream begins."""
+
+    def segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+        """Return every partition, with the segments from ``start`` on (None: with none)."""
+
+    def move_cursor(self, subscription: str, position: StreamPosition) -> None:
+        """Acknowledge everything before ``position``, durably on return."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StreamDriver:
+    """A stream of topics. Every method raises FencelogError, which ends the query: it can be
+    started again from its checkpoint."""
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        service: StreamService,
+        *,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._options = options
+        self._service = service
+        self._now = now
+        self._answers: list[PartitionSegments] = []
+        self._asked_from: StreamPosition | None = None
+        self._end: StreamPosition | None = None
+        self._target: Offsets | None = None
+        self._pause_s = 0.0
+        self._looked_s = self._advanced_s = self._cursor_s = _NEVER
+
+    def begin(self) -> StreamPosition:
+        """Return the start of a query that has no checkpoint."""
+        start = self._service.starting()
+        self.acknowledge(start)
+        return start
+
+    def fix_end(self) -> None:
+        """Read nothing from now on that is appended later."""
+        self._target = ends_of(self._service.segments(None)).offsets
+
+    def next_end(self, start: StreamPosition, *, limited: bool) -> StreamPosition:
+        """Return the end of the micro-batch that begins at ``start``, which may be ``start``: there
+        is nothing new. ``limited``: within the limits of the options."""
+        self._rest()
+        self._look(start)
+        self._check(start)
+        self.acknowledge(start)
+        waiting = backlogs(start, self._answers, self._target)
+        limits = self._options.limits if limited else NO_LIMITS
+        if self._target is not None:
+            limits = replace(limits, min_offsets=None)  # the rest of the run has to be read
+        since_ms = (self._now() - self._advanced_s) * 1000
+        if limits.must_wait(waiting, since_last_ms=since_ms):
+            return self._ends_at(start, is_new=False)
+        end = advanced(start, waiting, limits)
+        return self._ends_at(end, is_new=end != start)
+
+    def last_end(self) -> StreamPosition:
+        """Return the end of all topics, the end of a micro-batch whose start Spark does not tell.
+
+        Spark before 4.2 does not, and then limits have no meaning: they are refused.
+        """
+        if self._options.limits != NO_LIMITS:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                "fencelog data source: PySpark before 4.2 does not support limits of a trigger",
+            )
+        if self._end is not None:
+            return self.next_end(self._end, limited=False)
+        self._look(None)
+        return self._ends_at(ends_of(self._answers), is_new=True)
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return the ends of the topics as last seen, and how many messages the stream is
+        behind."""
+        if self._end is None or not self._answers:
+            return None
+        behind = sum(each.messages for each in backlogs(self._end, self._answers, None))
+        return ends_of(self._answers).members() | {"messagesBehind": behind}
+
+    def tasks(self, start: StreamPosition, end: StreamPosition) -> list[ScanTask]:
+        """Return the tasks of a micro-batch: the same slices whenever it is planned again."""
+        groups = slices(start, end, min_partitions=self._options.read.min_partitions)
+        if not groups:
+            return []
+        if self._asked_from != start or not covers(self._answers, end):
+            self._look(start)
+        self._check(start)
+        if self._options.read.fail_on_data_loss:
+            check_complete(end, self._answers)
+        self._end = end
+        return scan_tasks(groups, self._answers)
+
+    def acknowledge(self, position: StreamPosition) -> None:
+        """Move the cursor of the subscription: what is before ``position`` has been processed. A
+        call too soon after the previous one is left to the next one, except near a fixed end."""
+        name, now = self._options.subscription, self._now()
+        is_due = now - self._cursor_s >= CURSOR_INTERVAL_S or self._target is not None
+        if name is not None and is_due:
+            self._service.move_cursor(name, position)
+            self._cursor_s = now
+
+    def close(self) -> None:
+        self._service.close()
+
+    def _rest(self) -> None:
+        """Wait before the next look if the previous ones have found nothing new."""
+        left = self._looked_s + self._pause_s - self._now()
+        if self._pause_s and left > 0:
+            self._service.sleep(left)
+
+    def _look(self, start: StreamPosition | None) -> None:
+        self._answers = self._service.segments(start)
+        self._asked_from = start
+        self._looked_s = self._now()
+
+    def _check(self, start: StreamPosition) -> None:
+        """Check that the answers are of the topics of ``start``, and go on there."""
+        check_topics(start, ends_of(self._answers).ids, self._options.read)
+        if self._options.read.fail_on_data_loss:
+            check_complete(start, self._answers)
+
+    def _ends_at(self, end: StreamPosition, *, is_new: bool) -> StreamPosition:
+        if is_new:
+            self._pause_s = 0.0
+            self._advanced_s = self._now()
+        else:
+            self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        self._end = end
+        return end

@@ -1,0 +1,163 @@
+"""The requests of a stream to the service, on Spark's driver: what there is, and its cursor.
+
+A stream outlives takeovers: refused and unanswered requests are repeated for OUTAGE_S. One that
+never had an answer gives up early, since its address is more likely wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.retry import retry_idempotent
+from fencelog.api.client.tasks import map_concurrently
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.bounds import resolve
+from fencelog.spark_connector.planning.option_values import wrong
+from fencelog.spark_connector.planning.options import ReadOptions
+from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
+from fencelog.spark_connector.planning.service import (
+    MAX_CONCURRENT_REQUESTS,
+    fetch_with,
+    located,
+    partitions_of,
+)
+from fencelog.spark_connector.stream.backlog_core import ends_of
+from fencelog.spark_connector.stream.position_core import StreamPosition
+
+T = TypeVar("T")
+
+FIRST_ANSWER_S = 3.0
+"""The time for the first answer; with the time-out of a connection it stays below 10 s."""
+
+OUTAGE_S = 120.0
+"""The time for which a stream waits for a service that has answered before: several takeovers, or
+a rolling restart. Spark can restart the query from its checkpoint afterwards."""
+
+TOPICS_INTERVAL_S = 1.0
+"""The time between looks for new partitions and topics. Each is a request to the metadata store,
+and there are up to some ten micro-batches a second."""
+
+ENDS_ONLY = 1 << 62
+"""An offset beyond every log: segments from here on are none."""
+
+_DELETED = (ErrorCode.SUBSCRIPTION_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND)
+
+
+class TopicFollower:
+    """The connection of a stream to the service, for ordinary callers: it has an event loop of its
+    own, which runs while one of its methods does. Not safe for several threads. Every method raises
+    FencelogError: TOPIC_NOT_FOUND, NO_OWNER, ….
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._client = FencelogClient(options.servers)
+        self._has_answered = False
+        self._places: list[tuple[str, int]] = []
+        self._looked_s = -float("inf")
+        self._cursors: dict[str, dict[int, int]] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._runner:
+            self._runner.run(self._client.close())
+
+    def sleep(self, seconds: float) -> None:
+        self._runner.run(anyio.sleep(seconds))
+
+    def starting(self) -> StreamPosition:
+        """Return where the options say that a stream begins."""
+        return self._run(self._starting)
+
+    def segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+        """Return every partition of the topics, with the segments from ``start`` on (None: with
+        none), in order of topic and number."""
+        return self._run(lambda: self._segments(start))
+
+    def move_cursor(self, subscription: str, position: StreamPosition) -> None:
+        """Acknowledge everything before ``position``, durably on return; create the subscription if
+        it does not exist. Also raises BAD_REQUEST for one that is not durable."""
+        self._run(lambda: self._move_cursors(subscription, position))
+
+    # -- on the event loop -----------------------------------------------------------------------
+
+    def _run(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Run a request that is harmless to repeat."""
+        timeout_s = OUTAGE_S if self._has_answered else FIRST_ANSWER_S
+
+        async def main() -> T:
+            try:
+                return await retry_idempotent(request, timeout_s=timeout_s)
+            except FencelogError as error:
+                raise located(error, self._options) from error
+
+        answer = self._runner.run(main())
+        self._has_answered = True
+        return answer
+
+    async def _starting(self) -> StreamPosition:
+        found = await fetch_with(self._client, self._options)
+        starts, _ = resolve(found.partitions, self._options, found.times)
+        return StreamPosition(ends_of(found.partitions).ids, starts)
+
+    async def _segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+        now = anyio.current_time()
+        if now - self._looked_s >= TOPICS_INTERVAL_S:
+            self._places = await partitions_of(self._client, self._options)
+            self._looked_s = now
+
+        async def ask_one(place: tuple[str, int]) -> PartitionSegments | None:
+            topic, partition = place
+            offset = ENDS_ONLY if start is None else start.next_offset(topic, partition)
+            try:
+                answer = await self._client.segments(topic, partition, from_offset=offset)
+            except FencelogError as error:
+                if error.code is ErrorCode.TOPIC_NOT_FOUND and self._options.topics_pattern:
+                    return None  # deleted since the last look
+                raise
+            return parse_segments(topic, answer, from_offset=offset)
+
+        answers = await map_concurrently(ask_one, self._places, limit=MAX_CONCURRENT_REQUESTS)
+        return [answer for answer in answers if answer is not None]
+
+    async def _move_cursors(self, subscription: str, position: StreamPosition) -> None:
+        """Move the cursors of the partitions whose offset has changed since the last time."""
+        for topic, offsets in position.offsets.items():
+            known = self._cursors.get(topic, {})
+            moved = {p: offset for p, offset in offsets.items() if known.get(p) != offset}
+            if not moved:
+                continue
+            try:
+                if not known:
+                    await self._ensure_subscription(topic, subscription)
+                await self._client.seek(topic, subscription, offsets=moved)
+            except FencelogError as error:
+                self._cursors.pop(topic, None)
+                if error.code not in _DELETED:
+                    raise
+                # The next look misses the topic, or the next move creates the subscription again.
+            else:
+                self._cursors[topic] = known | moved
+
+    async def _ensure_subscription(self, topic: str, name: str) -> None:
+        """Create the subscription unless it exists. From the earliest message on, so that none is
+        trimmed before the cursor is moved for the first time."""
+        try:
+            found = await self._client.subscription(topic, name)
+        except FencelogError as error:
+            if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
+                raise
+            found = await self._client.create_subscription(
+                topic, name, type="exclusive", start="earliest"
+            )
+        if not found["durable"]:
+            raise wrong(
+                f"option 'subscription': {name!r} of topic {topic} is not durable, so it keeps "
+                f"nothing from being trimmed"
+            )

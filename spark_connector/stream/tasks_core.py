@@ -1,0 +1,30 @@
+"""The reads of each task of a micro-batch: slices of offsets as ranges of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencelog.spark_connector.planning.planner import ScanTask, entry_ranges, scan_task
+from fencelog.spark_connector.planning.segments import PartitionSegments
+from fencelog.spark_connector.stream.slices_core import OffsetSlice
+
+
+def scan_tasks(
+    groups: Sequence[Sequence[OffsetSlice]], answers: Sequence[PartitionSegments]
+) -> list[ScanTask]:
+    """Return a task for each group. What the log no longer has is left out of its task; the other
+    tasks stay as they are, and so does their number."""
+    by_place = {(answer.topic, answer.partition): answer for answer in answers}
+    bookies = {id_: address for answer in answers for id_, address in answer.bookies.items()}
+    return [
+        scan_task(
+            [
+                found
+                for wanted in group
+                if (answer := by_place.get((wanted.topic, wanted.partition))) is not None
+                for found in entry_ranges(answer, wanted.start, wanted.end)
+            ],
+            bookies,
+        )
+        for group in groups
+    ]

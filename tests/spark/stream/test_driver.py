@@ -1,0 +1,243 @@
+"""A stream from trigger to trigger, over a scripted service and a clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.options import ReadOptions
+from fencelog.spark_connector.planning.segments import PartitionSegments
+from fencelog.spark_connector.stream.admission_core import NO_LIMITS, TriggerLimits
+from fencelog.spark_connector.stream.driver import (
+    CURSOR_INTERVAL_S,
+    LONGEST_PAUSE_S,
+    StreamDriver,
+)
+from fencelog.spark_connector.stream.options import StreamOptions
+from fencelog.spark_connector.stream.position_core import StreamPosition
+from tests.spark.support.logs import segments
+
+T = "default/t"
+READ = ReadOptions(("http://127.0.0.1:1",), (T,))
+FOLLOW = StreamOptions(READ, NO_LIMITS, "etl")
+
+
+def at(*offsets: int, topic_id: str = T) -> StreamPosition:
+    return StreamPosition({T: topic_id}, {T: dict(enumerate(offsets))})
+
+
+@dataclass
+class ScriptedService:
+    """A topic of some lengths. Notes what it is asked for."""
+
+    lengths: list[int]
+    earliest: int = 0
+    topic_id: str = T
+    looks: list[StreamPosition | None] = field(default_factory=list)
+    cursors: list[tuple[str, StreamPosition]] = field(default_factory=list)
+    clock_s: float = 100.0
+    slept_s: list[float] = field(default_factory=list)
+    is_closed: bool = False
+
+    def starting(self) -> StreamPosition:
+        return at(*[self.earliest] * len(self.lengths))
+
+    def segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+        self.looks.append(start)
+        return [
+            segments(
+                (length, length * 10),
+                partition=number,
+                earliest=self.earliest,
+                topic_id=self.topic_id,
+            )
+            for number, length in enumerate(self.lengths)
+        ]
+
+    def move_cursor(self, subscription: str, position: StreamPosition) -> None:
+        self.cursors.append((subscription, position))
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.clock_s += seconds
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def opened(
+    service: ScriptedService,
+    options: StreamOptions = FOLLOW,
+    limits: TriggerLimits = NO_LIMITS,
+    **read: Any,
+) -> StreamDriver:
+    options = replace(options, limits=limits, read=replace(options.read, **read))
+    return StreamDriver(options, service, now=lambda: service.clock_s)
+
+
+def rows(driver: StreamDriver, start: StreamPosition, end: StreamPosition) -> list[Any]:
+    return [
+        (found.partition, found.start_offset, found.end_offset)
+        for task in driver.tasks(start, end)
+        for found in task.ranges
+    ]
+
+
+def test_a_micro_batch_asks_the_service_once() -> None:
+    service = ScriptedService([5, 3])
+    driver = opened(service)
+    start = driver.begin()
+    end = driver.next_end(start, limited=False)
+    assert (start, end) == (at(0, 0), at(5, 3))
+    assert rows(driver, start, end) == [(0, 0, 5), (1, 0, 3)]
+    assert service.looks == [start]
+    driver.close()
+    assert service.is_closed
+
+
+def test_a_micro_batch_is_planned_again_from_its_start() -> None:
+    """As after a restart: the ends are those of the checkpoint, the log has gone on."""
+    service = ScriptedService([9, 9])
+    driver = opened(service)
+    assert rows(driver, at(2, 3), at(4, 5)) == [(0, 2, 4), (1, 3, 5)]
+    assert service.looks == [at(2, 3)]
+    assert driver.next_end(at(4, 5), limited=False) == at(9, 9)
+    assert rows(driver, at(4, 5), at(9, 9)) == [(0, 4, 9), (1, 5, 9)]
+    assert rows(driver, at(2, 3), at(4, 5)) == [(0, 2, 4), (1, 3, 5)]
+
+
+def test_nothing_new_is_the_same_place_and_looked_for_ever_more_rarely() -> None:
+    service = ScriptedService([5])
+    driver = opened(service)
+    for _ in range(12):
+        assert driver.next_end(at(5), limited=False) == at(5)
+        assert driver.tasks(at(5), at(5)) == []
+    assert service.slept_s == sorted(service.slept_s)
+    assert service.slept_s[-1] == pytest.approx(LONGEST_PAUSE_S)
+    service.lengths = [6]
+    assert driver.next_end(at(5), limited=False) == at(6)
+    pauses = len(service.slept_s)
+    driver.next_end(at(6), limited=False)
+    assert len(service.slept_s) == pauses  # a busy topic is asked at once
+
+
+def test_limits_hold_unless_spark_asks_for_everything() -> None:
+    driver = opened(ScriptedService([100, 300]), limits=TriggerLimits(max_offsets=40))
+    assert driver.next_end(at(0, 0), limited=True) == at(10, 30)
+    assert driver.next_end(at(0, 0), limited=False) == at(100, 300)
+
+
+def test_few_messages_wait_but_not_for_ever() -> None:
+    service = ScriptedService([1])
+    driver = opened(service, limits=TriggerLimits(min_offsets=5, max_delay_ms=60_000))
+    assert driver.next_end(at(0), limited=True) == at(1)  # the first one does not wait
+    service.lengths = [3]
+    assert driver.next_end(at(1), limited=True) == at(1)
+    service.clock_s += 61
+    assert driver.next_end(at(1), limited=True) == at(3)
+
+
+def test_a_run_with_a_fixed_end_reads_up_to_it_and_no_further() -> None:
+    service = ScriptedService([10, 0])
+    driver = opened(service, limits=TriggerLimits(max_offsets=6, min_offsets=5))
+    driver.fix_end()
+    service.lengths = [20, 20, 20]
+    ends = [at(0, 0)]
+    while (end := driver.next_end(ends[-1], limited=True)) != ends[-1]:
+        ends.append(end)
+    assert ends == [at(0, 0), at(6, 0), at(10, 0)]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning() -> None:
+    service = ScriptedService([2])
+    driver = opened(service)
+    assert driver.next_end(at(1), limited=False) == at(2)
+    service.lengths = [2, 4]
+    assert driver.next_end(at(2), limited=False) == at(2, 4)
+    assert rows(driver, at(2), at(2, 4)) == [(1, 0, 4)]
+
+
+def test_trimmed_messages_end_the_query_or_are_passed_over() -> None:
+    service = ScriptedService([9], earliest=5)
+    with pytest.raises(FencelogError, match="messages 3 to 4 of partition 0"):
+        opened(service).next_end(at(3), limited=False)
+    with pytest.raises(FencelogError, match="messages 3 to 4 of partition 0"):
+        opened(service).tasks(at(3), at(9))
+    tolerant = opened(service, fail_on_data_loss=False)
+    assert tolerant.next_end(at(3), limited=False) == at(9)
+    assert rows(tolerant, at(3), at(9)) == [(0, 5, 9)]
+
+
+def test_an_end_beyond_the_log_ends_the_query_or_is_passed_over() -> None:
+    service = ScriptedService([9])
+    with pytest.raises(FencelogError, match="up to offset 12, it ends at 9") as error:
+        opened(service).tasks(at(3), at(12))
+    assert error.value.code is ErrorCode.OFFSET_BEYOND_TAIL
+    assert rows(opened(service, fail_on_data_loss=False), at(3), at(12)) == [(0, 3, 9)]
+
+
+def test_another_topic_of_the_same_name_is_never_read() -> None:
+    service = ScriptedService([9], topic_id="new")
+    driver = opened(service, fail_on_data_loss=False)
+    for call in (
+        lambda: driver.next_end(at(3), limited=False),
+        lambda: driver.tasks(at(3), at(9)),
+        lambda: driver.tasks(at(3), at(9, topic_id="new")),
+    ):
+        with pytest.raises(FencelogError, match=f"with id {T}, now its id is new"):
+            call()
+    assert service.cursors == []
+
+
+def test_the_cursor_follows_what_was_processed_at_intervals() -> None:
+    service = ScriptedService([5])
+    driver = opened(service)
+    start = driver.begin()
+    driver.next_end(start, limited=False)
+    driver.acknowledge(at(2))
+    assert service.cursors == [("etl", at(0))]  # too soon after the first one
+    service.clock_s += CURSOR_INTERVAL_S
+    driver.acknowledge(at(3))
+    assert service.cursors == [("etl", at(0)), ("etl", at(3))]
+
+
+def test_the_cursor_is_moved_to_a_fixed_end_at_once() -> None:
+    service = ScriptedService([5])
+    driver = opened(service)
+    driver.fix_end()
+    end = driver.next_end(at(0), limited=False)
+    assert driver.next_end(end, limited=False) == end
+    assert service.cursors[-1] == ("etl", at(5))
+
+
+def test_no_subscription_has_no_cursor() -> None:
+    service = ScriptedService([5])
+    driver = opened(service, replace(FOLLOW, subscription=None))
+    driver.acknowledge(driver.begin())
+    assert service.cursors == []
+
+
+def test_progress_tells_how_far_behind_the_stream_is() -> None:
+    service = ScriptedService([50, 50])
+    driver = opened(service, limits=TriggerLimits(max_offsets=10))
+    assert driver.progress() is None
+    driver.next_end(at(0, 0), limited=True)
+    progress = driver.progress()
+    assert progress == at(50, 50).members() | {"messagesBehind": 90}
+
+
+def test_spark_that_tells_no_start_gets_the_ends() -> None:
+    """PySpark before 4.2."""
+    service = ScriptedService([5, 3])
+    driver = opened(service)
+    assert driver.last_end() == at(5, 3)
+    assert service.looks == [None]
+    service.lengths = [7, 3]
+    assert driver.last_end() == at(7, 3)
+    assert service.looks[-1] == at(5, 3)
+    assert rows(driver, at(5, 3), at(7, 3)) == [(0, 5, 7)]
+    with pytest.raises(FencelogError, match=r"PySpark before 4\.2 does not support limits"):
+        opened(service, limits=TriggerLimits(max_bytes=9)).last_end()

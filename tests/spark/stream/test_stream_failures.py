@@ -1,0 +1,104 @@
+"""A streaming query while the processes of a real cluster are killed, and after its own end.
+
+Whatever dies, its rows are the topic's messages: dense offsets from 0 on, none twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.producer import ExactlyOnceProducer
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from tests.spark.support.streams import Stream, batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.zookeeper,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+TOPIC = "default/followed"
+PARTITIONS = 2
+SESSION_MS = 2000
+CATCH_UP_S = 90
+"""A generous time for a takeover and some micro-batches on a busy machine."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    config = ClusterConfig(
+        tmp_path_factory.mktemp("followed"), bookies=4, http_port=0, session_ms=SESSION_MS
+    )
+    async with running_cluster(config) as running:
+        yield running
+
+
+async def produce(client: FencelogClient, until: int) -> None:
+    """Append to every partition up to this offset: message n of each is the text n."""
+    for partition in range(PARTITIONS):
+        producer = ExactlyOnceProducer(client, TOPIC, f"p-{partition}", partition=partition)
+        number = await producer.resume()
+        while number < until:
+            values = [b"%d" % n for n in range(number, min(until, number + 50))]
+            await producer.append(values)
+            number += len(values)
+
+
+async def owner(client: FencelogClient, partition: int) -> str:
+    return next(
+        str(each["url"]) for each in await client.owners(TOPIC) if each["partition"] == partition
+    )
+
+
+async def caught_up(stream: Stream, query: StreamingQuery, count: int) -> None:
+    with anyio.fail_after(CATCH_UP_S):
+        while len(stream.rows()) < count * PARTITIONS:
+            assert query.exception() is None
+            await anyio.sleep(0.3)
+
+
+async def test_rows_are_the_messages_whatever_is_killed(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    options = {"server": ",".join(cluster.urls), "topic": TOPIC, "startingOffsets": "earliest"}
+    stream = Stream(spark, tmp_path, options | {"subscription": "etl", "minPartitions": "3"})
+    async with FencelogClient(cluster.urls) as client:
+        await client.create_topic(TOPIC, partitions=PARTITIONS)
+        await produce(client, 300)
+        query = stream.writer().start()
+        try:
+            await caught_up(stream, query, 300)
+
+            killed = cluster.broker_at(await owner(client, 0))
+            await killed.kill()
+            await produce(client, 600)
+            await caught_up(stream, query, 600)
+            await cluster.restart(killed)
+
+            await cluster.bookies[0].kill()
+            await produce(client, 900)
+            await caught_up(stream, query, 900)
+        finally:
+            query.stop()  # at any point of a micro-batch
+
+        await cluster.restart(cluster.bookies[0])
+        await cluster.bookies[1].kill()
+        stream.run()
+        await produce(client, 1000)
+        assert batches(stream.run()) == [100 * PARTITIONS]
+        stats = await client.subscription_stats(TOPIC, "etl")
+    assert [each["backlog_messages"] for each in stats] == [0] * PARTITIONS
+    assert stream.rows() == [
+        (TOPIC, partition, n, b"%d" % n) for partition in range(PARTITIONS) for n in range(1000)
+    ]

@@ -1,0 +1,1 @@
+"""Partitions and streams for the tests of the Spark connector."""
