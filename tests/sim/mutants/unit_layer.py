@@ -72,6 +72,7 @@ TESTS = {
     "tests/ledgers/recovery/test_recovery.py": (
         "lac-reads-do-not-fence",
         "recovery-does-not-fence",
+        "damage-is-no",
     ),
     "tests/ledgers/reader/test_core.py": (
         "silence-is-no",
@@ -84,10 +85,12 @@ TESTS = {
     "tests/bookie/engine/test_bookie.py": (
         "fenced-ledger-takes-adds",
         "recovery-adds-refused",
+        "unknown-ledger-not-fenced",
     ),
     "tests/bookie/engine/test_limbo.py": (
         "limbo-not-set",
         "limbo-not-flushed",
+        "replaced-bookie-without-its-fence",
     ),
     "tests/bookie/format/test_control_records.py": (
         "replayed-fence-not-flushed",
@@ -97,6 +100,7 @@ TESTS = {
     "tests/bookie/engine/test_boot.py": (
         "replay-skips-a-record",
         "boot-forgets-recoveries",
+        "replaced-bookie-knows-nothing",
     ),
     "tests/bookie/engine/test_recovery_add_dedup.py": ("overlap-stored-twice",),
     "tests/bookie/engine/test_adds.py": (
@@ -105,12 +109,18 @@ TESTS = {
         "rest-behind-the-end-stays",
     ),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
-    "tests/bookie/identity/test_claim.py": ("own-identity-is-believed",),
+    "tests/bookie/identity/test_claim.py": (
+        "own-identity-is-believed",
+        "remade-directory-is-ready",
+    ),
     "tests/bookie/gc/test_core.py": (
         "open-ledger-is-over-replicated",
         "live-log-removed",
     ),
-    "tests/bookie/gc/test_collector.py": ("removed-before-the-index",),
+    "tests/bookie/gc/test_collector.py": (
+        "removed-before-the-index",
+        "indexed-runs-stay",
+    ),
     "tests/bookie/storage/test_compaction.py": ("compacted-not-synced",),
     "tests/bookie/storage/test_flush.py": ("cache-freed-before-the-index",),
     "tests/bookie/repair/test_integrity.py": (
@@ -120,6 +130,7 @@ TESTS = {
     "tests/bookie/repair/test_scrubber.py": (
         "replaced-behind-the-damage",
         "run-across-the-end-stays-damaged",
+        "replacement-not-stored",
     ),
     "tests/broker/registry/test_topics.py": (
         "opened-without-a-topic",
@@ -226,6 +237,9 @@ TESTS = {
     "tests/broker/append/test_producer_table.py": (
         "former-epoch-accepted",
         "gap-accepted",
+        "nobody-is-forgotten",
+        "takeover-forgets-in-another-order",
+        "forgotten-with-its-epoch-only",
     ),
     "tests/broker/append/test_once.py": (
         "key-forgotten-at-a-takeover",
@@ -294,6 +308,7 @@ TESTS = {
         "last-entry-forgotten",
         "lac-forgotten",
         "fence-not-flushed",
+        "indexed-limbo-not-repaired",
     ),
     "tests/bookie/engine/test_unsynced.py": (
         "fence-answered-early",
@@ -308,6 +323,9 @@ TESTS = {
         "evicted-to-the-tail",
         "let-in-over-the-quota",
         "written-while-held",
+        "refused-instead-of-held",
+        "quota-of-the-whole-log",
+        "present-ledger-is-no-backlog",
     ),
     "tests/broker/partition/test_incarnations.py": (
         "versions-begin-anew",
@@ -320,6 +338,29 @@ TESTS = {
     "tests/broker/subscriptions/test_owners.py": ("cursor-of-another-creator",),
     "tests/api/subscriptions/test_dead_letters.py": ("delivered-before-its-time",),
     "tests/api/produce/test_access.py": ("terms-stay-behind",),
+    "tests/ledgers/writer/test_end.py": ("writer-closes-over-closed",),
+    "tests/bookie/test_faults.py": (
+        "acknowledged-before-the-sync",
+        "negatives-do-not-wait-for-the-fence",
+        "barrier-does-not-wait",
+        "checkpoint-before-the-flush",
+        "failed-index-is-absence",
+    ),
+    "tests/bookie/engine/test_entry_list.py": (
+        "list-without-limbo",
+        "list-of-the-index-alone",
+    ),
+    "tests/bookie/gc/test_ledgers.py": (
+        "broken-listing-is-whole",
+        "instance-ignored",
+        "stale-listing",
+        "created-during-the-listing",
+        "deleted-ledger-takes-adds",
+        "cached-runs-stay",
+    ),
+    "tests/bookie/maintenance/test_disk_watch.py": ("flush-dropped-without-room",),
+    "tests/bookie/engine/test_lacs.py": ("lac-is-the-last-entry",),
+    "tests/bookie/test_damage.py": ("damage-is-absence",),
 }
 """Names of mutants, by the file of tests that catches them."""
 
