@@ -73,6 +73,7 @@ TESTS = {
         "lac-reads-do-not-fence",
         "recovery-does-not-fence",
         "damage-is-no",
+        "recovery-commits-ensembles-early",
     ),
     "tests/ledgers/reader/test_core.py": (
         "silence-is-no",
@@ -122,7 +123,10 @@ TESTS = {
         "indexed-runs-stay",
     ),
     "tests/bookie/storage/test_compaction.py": ("compacted-not-synced",),
-    "tests/bookie/storage/test_flush.py": ("cache-freed-before-the-index",),
+    "tests/bookie/storage/test_flush.py": (
+        "cache-freed-before-the-index",
+        "journals-stay",
+    ),
     "tests/bookie/repair/test_integrity.py": (
         "repaired-without-a-copy",
         "unanswered-is-no",
@@ -193,6 +197,7 @@ TESTS = {
         "passed-on-twice",
         "sent-again-after-a-loss",
         "sent-counts-as-unsent",
+        "broken-answer-is-asked-for-again",
     ),
     "tests/api/routing/test_moving_partitions.py": ("asked-again-of-the-next-owner",),
     "tests/sim/disk/test_failed_sync.py": ("replayed-after-a-failed-sync",),
@@ -233,6 +238,7 @@ TESTS = {
         "duplicate-answered-early",
         "settled-when-sent",
         "offset-judged-by-the-tail",
+        "attempts-count-as-appended",
     ),
     "tests/broker/append/test_producer_table.py": (
         "former-epoch-accepted",
@@ -240,6 +246,7 @@ TESTS = {
         "nobody-is-forgotten",
         "takeover-forgets-in-another-order",
         "forgotten-with-its-epoch-only",
+        "whoever-came-first-is-forgotten",
     ),
     "tests/broker/append/test_once.py": (
         "key-forgotten-at-a-takeover",
@@ -272,6 +279,7 @@ TESTS = {
         "sweep-takes-the-present-epoch",
         "sweep-skips-deleted-topics",
         "subscriptions-outlive-the-topic",
+        "sweep-reads-the-registry-first",
     ),
     "tests/broker/registry/test_subscription_registry.py": ("delete-of-unknown-outcome-is-done",),
     "tests/broker/compaction/test_compaction.py": (
@@ -326,6 +334,8 @@ TESTS = {
         "refused-instead-of-held",
         "quota-of-the-whole-log",
         "present-ledger-is-no-backlog",
+        "held-for-ever",
+        "held-only-once",
     ),
     "tests/broker/partition/test_incarnations.py": (
         "versions-begin-anew",
@@ -334,6 +344,7 @@ TESTS = {
     "tests/api/subscriptions/test_http.py": (
         "confirmed-without-cursors",
         "partly-done-is-refused",
+        "messages-lost-in-a-pull",
     ),
     "tests/broker/subscriptions/test_owners.py": ("cursor-of-another-creator",),
     "tests/api/subscriptions/test_dead_letters.py": ("delivered-before-its-time",),
@@ -361,6 +372,16 @@ TESTS = {
     "tests/bookie/maintenance/test_disk_watch.py": ("flush-dropped-without-room",),
     "tests/bookie/engine/test_lacs.py": ("lac-is-the-last-entry",),
     "tests/bookie/test_damage.py": ("damage-is-absence",),
+    "tests/bookie/journal/test_journal.py": (
+        "fsync-retried",
+        "journal-name-not-synced",
+        "replayed-but-not-synced",
+    ),
+    "tests/bookie/engine/test_opening.py": ("replay-flushes-ahead",),
+    "tests/api/routing/test_owner_proxy.py": (
+        "unknown-goes-to-the-next-owner",
+        "unknown-change-goes-to-the-next-owner",
+    ),
 }
 """Names of mutants, by the file of tests that catches them."""
 
