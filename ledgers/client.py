@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import DigestType
@@ -154,6 +154,20 @@ class LedgerClient:
             placement=self._placement,
             key=self._key,
         )
+
+    async def describe(
+        self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]
+    ) -> LedgerMetadata:
+        """Give the ledger the properties that ``properties_of`` returns for its metadata, by
+        compare-and-set on those; None: it keeps its own. Return its metadata as stored. Raises
+        LEDGER_NOT_FOUND, METADATA_UNAVAILABLE, what ``properties_of`` raises."""
+
+        def described(base: LedgerMetadata) -> LedgerMetadata | None:
+            properties = properties_of(base)
+            return None if properties is None else replace(base, properties=dict(properties))
+
+        base, version = await self.ledgers.get(ledger_id)
+        return (await update_metadata(self.ledgers, base, version, described))[0]
 
     async def delete(self, ledger_id: int, *, unfenced: bool = False) -> None:
         """Remove the ledger's metadata; bookies reclaim its space by comparison with metadata.

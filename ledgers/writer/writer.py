@@ -116,6 +116,11 @@ class LedgerWriter:
         return self._core.metadata
 
     @property
+    def incarnations(self) -> Mapping[str, str]:
+        """Return the incarnations of the bookies that have joined its ensemble."""
+        return self._incarnations
+
+    @property
     def last_add_confirmed(self) -> int:
         return self._core.lac
 

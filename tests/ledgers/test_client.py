@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.ledger_metadata.model import LedgerState
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.scripted_cluster import Cluster, MakeCluster
 
@@ -225,3 +228,66 @@ async def test_incarnations_are_those_at_the_choice(make_cluster: MakeCluster, h
     await cluster.write(writer, b"a")
     assert cluster.bookies[member].entries == {}
     assert member not in writer.metadata.last_fragment.bookies
+
+
+async def test_properties_are_changed_by_a_decision_on_those_that_are_there(
+    cluster: Cluster, host: Host
+) -> None:
+    client = await client_of(cluster, host)
+    writer = await client.create(
+        Replication(), on_ack=lambda lac: None, on_failure=cluster.failures.append
+    )
+    ledger_id = writer.ledger_id
+    await cluster.write(writer, b"a")
+    changed = await client.describe(ledger_id, lambda found: {**found.properties, "a": "1"})
+    assert changed.properties == {"a": "1"}
+    assert await client.describe(ledger_id, lambda found: None) == changed
+    closed = await client.recover(ledger_id)
+    assert (closed.properties, closed.last_entry_id) == ({"a": "1"}, 0)
+    with pytest.raises(FencelogError) as caught:
+        await client.describe(99, lambda found: {})
+    assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
+
+
+async def test_two_that_describe_a_ledger_at_once_see_each_other(
+    cluster: Cluster, host: Host
+) -> None:
+    client = await client_of(cluster, host)
+    writer = await client.create(
+        Replication(), on_ack=lambda lac: None, on_failure=cluster.failures.append
+    )
+
+    def counted(found: LedgerMetadata) -> dict[str, str]:
+        return {"n": str(int(found.properties.get("n", "0")) + 1)}
+
+    await asyncio.gather(*(client.describe(writer.ledger_id, counted) for _ in range(3)))
+    found = await client.describe(writer.ledger_id, lambda found: None)
+    assert found.properties == {"n": "3"}
+    await writer.abandon()
+
+
+async def test_a_lent_ledger_is_written_without_the_store_while_a_bookie_is_away(
+    make_cluster: MakeCluster, host: Host
+) -> None:
+    cluster = make_cluster(4)
+    client = await client_of(cluster, host)
+    creator = await client.create(
+        Replication(), on_ack=lambda lac: None, on_failure=cluster.failures.append
+    )
+    await creator.abandon()
+    acked: list[int] = []
+    writer = lent_writer(
+        creator.metadata,
+        creator.incarnations,
+        bookies=cluster,
+        host=host,
+        key=b"",
+        on_ack=acked.append,
+        on_failure=cluster.failures.append,
+    )
+    cluster.bookies[creator.metadata.last_fragment.bookies[0]].go_down()
+    await cluster.write(writer, b"a", b"b")
+    assert acked[-1] == 1
+    await writer.abandon()
+    assert (await client.recover(writer.ledger_id)).last_entry_id == 1
+    assert cluster.failures == []

@@ -46,6 +46,10 @@ class ScriptedWriter:
         return self.metadata.ledger_id
 
     @property
+    def incarnations(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.metadata.last_fragment.bookies, "")
+
+    @property
     def length(self) -> int:
         return sum(map(len, self.payloads[: self.lac + 1]))
 
@@ -216,6 +220,22 @@ class ScriptedLedgers:
             last = self.stored.get(ledger_id, len(writer.payloads) - 1)
             self.close_at(writer, last)
         return self.closed[ledger_id]
+
+    async def describe(
+        self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]
+    ) -> LedgerMetadata:
+        await asyncio.sleep(0)
+        if ledger_id in self.deleted or ledger_id not in self.writers:
+            raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"no ledger {ledger_id}")
+        writer = self.writers[ledger_id]
+        base = self.closed.get(ledger_id, writer.metadata)
+        properties = properties_of(base)
+        if properties is not None:
+            base = replace(base, properties=dict(properties))
+            writer.metadata = replace(writer.metadata, properties=dict(properties))
+            if ledger_id in self.closed:
+                self.closed[ledger_id] = base
+        return base
 
     async def delete(self, ledger_id: int, *, unfenced: bool = False) -> None:
         await asyncio.sleep(0)
