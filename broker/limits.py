@@ -82,6 +82,21 @@ MAX_WAITING_CHANGES = 100
 """The changes of access that wait for one another in one partition: each may take seconds where the
 state log is not written, and continues without its caller. Over it: ``OVERLOADED``."""
 
+MAX_WAITING_COMMITS = 100
+"""The commits of segments that wait for one another in one partition. Over it: ``OVERLOADED``."""
+
+MAX_COMMITTERS = 200
+"""The committers of segments that one partition remembers. One takes up to 300 bytes of the list of
+ledgers, which is written with every change; beyond it the one that was silent longest is
+forgotten."""
+
+MAX_COMMIT_LEDGERS = 1_000
+"""The ledgers of one commit. Each is closed and read before, at some ms each, 16 at a time."""
+
+PENDING_LEDGER_S = 24 * 3600.0
+"""The time in which a ledger that was made for a committer has to be committed; then the sweep may
+delete it."""
+
 MAX_CLAIMED_PRODUCERS = 1_000
 """The producers that have claimed a partition, whose previous epochs stay fenced; the oldest claim
 is forgotten first."""

@@ -13,12 +13,12 @@ because metadata or bookies are unavailable, nothing is changed and appends cont
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fencelog.broker.append.conditional_appends import ConditionalAppends
-from fencelog.broker.append.conditions import AppendResult
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendResult
 from fencelog.broker.append.producer_access import WAIT
 from fencelog.broker.append.producer_table import ProducerState
 from fencelog.broker.ledger_list.state_core import Event
@@ -93,6 +93,20 @@ class AccessChanges:
         """Return what the log holds of a producer, once all its appends in flight are settled.
         Raises READ_UNKNOWN."""
         return await self._appends.producer(producer_digest(producer_id.encode()))
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Hold new appends meanwhile, begun when those before them are settled. Raises
+        FencelogError: BOOKIE_UNAVAILABLE, why the log ended, or what any append is refused with
+        that names no token and no producer."""
+        async with self._turn:
+            self._access.check(NO_CONDITIONS)
+            self._appends.check_settled()
+            try:
+                await self._appends.drain()
+                yield
+            finally:
+                self._appends.open()
 
     def close(self) -> None:
         """Notify the claims that wait for a release: the log has ended."""

@@ -62,6 +62,12 @@ class Admission:
         elif holds and self._timer is None:
             self._timer = self._loop.call_later(HOLD_S, self._give_up)
 
+    def check_quota(self) -> None:
+        """Check that the quota admits messages that are not appended here. Raises
+        BACKLOG_QUOTA_EXCEEDED."""
+        if self._over and self._policy.backlog_action in (BACKLOG_HOLD, BACKLOG_REFUSE):
+            raise self._refusal()
+
     def close(self) -> None:
         """Release the appends that are held; none is held from now on."""
         self._closed = True

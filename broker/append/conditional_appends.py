@@ -272,6 +272,12 @@ class ConditionalAppends:
 
     # -- for changes of access -------------------------------------------------------------------
 
+    def check_settled(self) -> None:
+        """Check that the outcome of every change of access is known. Raises
+        BOOKIE_UNAVAILABLE."""
+        if self._mode.access_refusal is not None:
+            raise copy_of(self._mode.access_refusal)
+
     async def drain(self) -> None:
         """Hold every new append, until ``open``; return when all appends before them are settled.
         Raises FencelogError, why they cannot be: BOOKIE_UNAVAILABLE, NO_OWNER, …."""

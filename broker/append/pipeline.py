@@ -181,6 +181,14 @@ class AppendPipeline:
         self.has_producers = False
         self._pump()
 
+    def adopt(self, messages: int, publish_time_us: int) -> None:
+        """Note that messages have joined the log at its tail, past this pipeline; what waits comes
+        after them."""
+        check(self.is_drained, "messages join while others are in flight")
+        self.tail_offset += messages
+        self.last_publish_us = self.settled_publish_us = publish_time_us
+        self._recount()
+
     def acknowledged(self, last_entry_id: int) -> None:
         """Note that all entries of the current ledger up to this one are durable."""
         self._settle(last_entry_id)

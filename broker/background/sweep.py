@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fencelog.broker.background.sweep_core import Tag, is_garbage, tag_of
+from fencelog.broker.commits.pending_core import WITHDRAWN, is_withdrawn
 from fencelog.broker.ledger_list.codec import decode_ledger_list
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -161,9 +162,10 @@ class Sweep:
             sweep.found.looked_at += 1
             if sweep.pause_s and sweep.found.looked_at % BATCH == 0:
                 await asyncio.sleep(sweep.pause_s)
-            if await self._is_garbage(sweep, ledger_id):
+            garbage = await self._garbage(sweep, ledger_id)
+            if garbage is not None:
                 sweep.found.ledgers.append(ledger_id)
-                await self._remove(sweep, f"ledger {ledger_id}", self._ledgers.delete(ledger_id))
+                await self._remove(sweep, f"ledger {ledger_id}", self._delete(garbage))
         return sweep.found
 
     async def _remove(self, sweep: _Pass, what: str, removal: Coroutine[Any, Any, None]) -> None:
@@ -179,24 +181,44 @@ class Sweep:
             sweep.found.failed[what] = str(error)
             log.warning("sweep: %s belongs to nothing and could not be removed: %s", what, error)
 
-    async def _is_garbage(self, sweep: _Pass, ledger_id: int) -> bool:
+    async def _delete(self, judged: LedgerMetadata) -> None:
+        """Delete a ledger as it was judged. One of a committer is withdrawn first: an owner may
+        claim it meanwhile. Raises METADATA_CONFLICT if one has."""
+
+        def withdrawn(found: LedgerMetadata) -> Mapping[str, str] | None:
+            if is_withdrawn(found.properties):
+                return None
+            if found.properties != judged.properties:
+                raise FencelogError(
+                    ErrorCode.METADATA_CONFLICT, f"ledger {found.ledger_id} was claimed meanwhile"
+                )
+            return {**found.properties, **WITHDRAWN}
+
+        tag = tag_of(judged.properties)
+        if tag is not None and tag.is_committers:
+            await self._ledgers.describe(judged.ledger_id, withdrawn)
+        await self._ledgers.delete(judged.ledger_id)
+
+    async def _garbage(self, sweep: _Pass, ledger_id: int) -> LedgerMetadata | None:
+        """Return the metadata of a ledger that can be deleted."""
         try:
             metadata, _ = await self._catalogue.get(ledger_id)
         except FencelogError as error:
             if error.code is not ErrorCode.LEDGER_NOT_FOUND:
                 raise
-            return False
+            return None
         tag = tag_of(metadata.properties)
         if tag is None:
-            return False
+            return None
         ledger_list = await self._ledger_list(tag)
         is_gone = False
         if ledger_list is None or ledger_list.deleted:
             is_gone = await self._is_gone(sweep, tag.topic_id)
         age_s = (self._host.now_us() - metadata.created_us) / 1e6
-        return is_garbage(
+        is_found = is_garbage(
             tag, ledger_id, ledger_list, topic_is_gone=is_gone, age_s=age_s, grace_s=self._grace_s
         )
+        return metadata if is_found else None
 
     async def _is_gone(self, sweep: _Pass, topic_id: str) -> bool:
         """Tell whether a topic is gone. Ids are never used again: a topic that is gone stays

@@ -9,6 +9,11 @@ prove that no list will ever hold it:
   may be about to be listed; one of the next is a takeover's, before its compare-and-set.)
 * the topic is gone for good: ids are never used again.
 
+A ledger that was made for a committer (``commits.pending_core``) names no epoch until an owner is
+about to list it. It is garbage if it was withdrawn, or was not committed in time; and it is
+withdrawn before it is deleted, so that an owner which claims it meanwhile either finds that, or
+keeps the ledger.
+
 Any other ledger is left alone, whatever it looks like.
 """
 
@@ -17,25 +22,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fencelog.broker.commits.pending_core import is_withdrawn
 from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.limits import PENDING_LEDGER_S
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The log and the epoch of a ledger."""
+    """The log and the epoch of a ledger. ``epoch``: None for a pending ledger of a committer."""
 
     topic_id: str
     partition: int
-    epoch: int
+    epoch: int | None
+    is_committers: bool = False
+    is_withdrawn: bool = False
 
 
 def tag_of(properties: Mapping[str, str]) -> Tag | None:
     """Return the tag of a ledger; None if it is not one of a topic's log."""
     topic_id, slash, partition = properties.get("log", "").partition("/")
-    epoch = properties.get("epoch", "")
-    if not (topic_id and slash and _is_number(partition) and _is_number(epoch)):
+    epoch, is_committers = properties.get("epoch", ""), "committer" in properties
+    if not (topic_id and slash and _is_number(partition)):
         return None
-    return Tag(topic_id, int(partition), int(epoch))
+    if is_committers:
+        number = int(epoch) if _is_number(epoch) else None
+        return Tag(topic_id, int(partition), number, True, is_withdrawn(properties))
+    return Tag(topic_id, int(partition), int(epoch)) if _is_number(epoch) else None
 
 
 def is_garbage(
@@ -46,12 +58,17 @@ def is_garbage(
     topic_is_gone: bool,
     age_s: float,
     grace_s: float,
+    pending_s: float = PENDING_LEDGER_S,
 ) -> bool:
     """Tell whether a ledger can be deleted. It was read first, then the ``ledger_list`` (None:
     there is none), then the registry; ``topic_is_gone``: no topic has the id. ``age_s``: the time
-    since it was created."""
+    since it was created; ``pending_s``: the time in which a pending ledger has to be committed."""
     if ledger_list is not None and not ledger_list.deleted:
-        return tag.epoch < ledger_list.epoch and ledger_id not in ledger_list.ledgers
+        if ledger_id in ledger_list.ledgers:
+            return False
+        if tag.is_withdrawn:
+            return True
+        return age_s >= pending_s if tag.epoch is None else tag.epoch < ledger_list.epoch
     return topic_is_gone and age_s >= grace_s
 
 

@@ -7,10 +7,13 @@
                     "sealed_us": 17…, "producers": 1}},
         {"ledger": 15, "epoch": 3, "created_us": 17…, "base": 900}],
      "state": 14,
-     "compacted": {"ledgers": [13], "end": 900, "messages": 20, "size": 4321, "created_us": 17…}}
+     "compacted": {"ledgers": [13], "end": 900, "messages": 20, "size": 4321, "created_us": 17…},
+     "commits": {"query-1": {"batch": 7, "offset": 120, "messages": 300, "committed_us": 17…,
+                             "partitions": 4}}}
 
 ``base`` is null while the previous ledger is not sealed; ``producers`` is left out where an entry
-names none; so are ``state`` and ``compacted`` where there are none. ``"terminated": true`` marks a
+names none; so are ``state``, ``compacted`` and ``commits`` where there are none. A segment that a
+commit has added has ``"adopted": 1``. ``"terminated": true`` marks a
 log that is never appended to again, ``"deleted": true`` a deleted one.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fencelog.broker.ledger_list.ledger_list import Compacted, LedgerList, Sealed, Segment
+from fencelog.broker.ledger_list.ledger_list import Commit, Compacted, LedgerList, Sealed, Segment
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
 
@@ -42,6 +45,11 @@ def encode_ledger_list(ledger_list: LedgerList) -> bytes:
         fields["state"] = ledger_list.state_ledger
     if ledger_list.compacted is not None:
         fields["compacted"] = _compacted_to_json(ledger_list.compacted)
+    if ledger_list.commits:
+        fields["commits"] = {
+            committer: {name: getattr(commit, name) for name in _COMMIT}
+            for committer, commit in ledger_list.commits.items()
+        }
     fields.update({flag: True for flag in _FLAGS if getattr(ledger_list, flag)})
     data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > MAX_METADATA_BYTES:
@@ -67,6 +75,10 @@ def decode_ledger_list(data: bytes) -> LedgerList:
             start_offset=int(fields["start"]),
             state_ledger=int(fields["state"]) if "state" in fields else None,
             compacted=_compacted_from_json(fields["compacted"]) if "compacted" in fields else None,
+            commits={
+                str(committer): Commit(**{name: int(commit[name]) for name in _COMMIT})
+                for committer, commit in fields.get("commits", {}).items()
+            },
             terminated=bool(fields.get("terminated", False)),
             deleted=bool(fields.get("deleted", False)),
         )
@@ -81,6 +93,8 @@ def _segment_to_json(segment: Segment) -> dict[str, Any]:
         "created_us": segment.created_us,
         "base": segment.base_offset,
     }
+    if segment.is_adopted:
+        fields["adopted"] = 1
     sealed = segment.sealed
     if sealed is not None:
         fields["sealed"] = {name: getattr(sealed, name) for name in _SEALED}
@@ -97,6 +111,7 @@ def _segment_from_json(fields: Any) -> Segment:
         created_us=int(fields["created_us"]),
         base_offset=None if base is None else int(base),
         sealed=_sealed_from_json(fields["sealed"]) if "sealed" in fields else None,
+        is_adopted=bool(fields.get("adopted", 0)),
     )
 
 
@@ -126,4 +141,5 @@ def _compacted_from_json(fields: Any) -> Compacted:
 
 
 _SEALED = ("entries", "messages", "size", "last_publish_us", "sealed_us")
+_COMMIT = ("batch", "offset", "messages", "committed_us", "partitions")
 _FLAGS = ("terminated", "deleted")

@@ -7,6 +7,8 @@ fresh token. These invariants of every ledger list are checked at every change:
 * only the last two segments may be unsealed (a roll lists its successor before the old ledger is
   closed, and no second roll begins before that), so fencing two ledgers is enough at takeover;
 * the epoch grows with every takeover and with nothing else;
+* segments that were written elsewhere (``with_adopted``) join after the last sealed one, sealed,
+  together with the commit that names them;
 * segments are removed from the beginning only, sealed ones only; ``start_offset`` never decreases.
 
 An empty ledger is dropped only at a takeover, when its metadata says CLOSED with no entry: "not
@@ -20,10 +22,11 @@ compare-and-set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from fencelog.ledgers.errors import check
+from fencelog.broker.limits import MAX_COMMITTERS
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 
 MAX_UNSEALED = 2
 
@@ -52,13 +55,15 @@ class Sealed:
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One ledger of the log. ``base_offset`` is None until the predecessor is sealed; ``epoch`` is
-    its creator's."""
+    its creator's. ``is_adopted``: it was written elsewhere and joined by a commit;
+    ``sealed.last_publish_us``, the time of that, is the publish time of all its messages."""
 
     ledger_id: int
     created_us: int
     base_offset: int | None
     sealed: Sealed | None = None
     epoch: int = 0
+    is_adopted: bool = False
 
     @property
     def end_offset(self) -> int | None:
@@ -80,6 +85,19 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """The last commit of one committer: the number of the batch, the offset and number of its
+    messages here, and its time. ``partitions``: the number of partitions that the committer spread
+    the batch over, as it has stated."""
+
+    batch: int
+    offset: int
+    messages: int
+    committed_us: int
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerList:
     """One value of the list. ``token`` names the change that wrote this value, ``owner`` the broker
     that took it over last (for operators). ``terminated``: nothing is ever appended again;
@@ -93,6 +111,8 @@ class LedgerList:
     start_offset: int = 0
     state_ledger: int | None = None
     compacted: Compacted | None = None
+    commits: Mapping[str, Commit] = field(default_factory=dict)
+    """The last commit of every committer."""
     terminated: bool = False
     deleted: bool = False
 
@@ -164,6 +184,39 @@ class LedgerList:
             )
         )
 
+    def with_commit(self, committer: str, commit: Commit) -> LedgerList:
+        """Return the list with the last commit of this committer. Where there are too many
+        committers, the one that was silent longest is forgotten."""
+        before = self.commits.get(committer)
+        check(before is None or before.batch < commit.batch, "a batch is committed again")
+        check(not self.terminated, "a terminated log gets no commits")
+        kept = {name: each for name, each in self.commits.items() if name != committer}
+        while len(kept) >= MAX_COMMITTERS:
+            del kept[min(kept, key=lambda name: kept[name].committed_us)]
+        return replace(self, commits={**kept, committer: commit})
+
+    def with_adopted(self, segments: Sequence[Segment]) -> LedgerList:
+        """Return the list after these sealed segments, which have no base yet, have joined it at
+        the end. Every ledger is sealed; the last one is left out if it is empty. A ledger to write
+        must follow (``with_next``). Raises FencelogError: LIMIT_REACHED, BAD_REQUEST (a ledger is
+        in the log already)."""
+        base = self.next_base
+        check(base is not None, "segments join before the last ledger is sealed")
+        kept = self.segments
+        if kept and kept[-1].sealed is not None and kept[-1].sealed.entries == 0:
+            kept = kept[:-1]
+        _check_joins(self, segments, len(kept))
+        joined: list[Segment] = []
+        for segment in segments:
+            joined.append(replace(segment, base_offset=base, epoch=self.epoch, is_adopted=True))
+            base = joined[-1].end_offset
+        newest = max((s.sealed.last_publish_us for s in segments if s.sealed), default=0)
+        return replace(
+            self,
+            segments=(*kept, *joined),
+            last_publish_us=max(self.last_publish_us, newest),
+        )
+
     def with_state(self, ledger_id: int) -> LedgerList:
         """Return the list with this ledger for the state log; it begins with the state in the
         previous one."""
@@ -200,6 +253,19 @@ class LedgerList:
     def as_deleted(self) -> LedgerList:
         """Return the list marked deleted: no broker may change it or take it over any more."""
         return replace(self, deleted=True)
+
+
+def _check_joins(ledger_list: LedgerList, segments: Sequence[Segment], kept: int) -> None:
+    """Check that the segments may join ``kept`` others and the ledger after them."""
+    if kept + len(segments) >= MAX_SEGMENTS:
+        raise FencelogError(
+            ErrorCode.LIMIT_REACHED,
+            f"the partition has {kept} ledgers and cannot take {len(segments)} more: at most "
+            f"{MAX_SEGMENTS}",
+        )
+    listed = sorted(ledger_list.ledgers & {segment.ledger_id for segment in segments})
+    if listed:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"ledgers {listed} are in the log already")
 
 
 def _sealed(segments: tuple[Segment, ...], ledger_id: int, sealed: Sealed) -> tuple[Segment, ...]:

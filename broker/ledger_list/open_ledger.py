@@ -89,6 +89,16 @@ class LedgerFactory:
         ledger.ledger_id = ledger.writer.ledger_id
         return ledger
 
+    async def create_pending(self, committer: str) -> EntryWriter:
+        """Create a ledger for a committer to write, see ``commits.pending_core``. Raises
+        FencelogError as ``create``."""
+        return await self.ledgers.create(
+            self.replication,
+            on_ack=lambda lac: None,
+            on_failure=lambda error: None,
+            properties={"log": self.log_name, "committer": committer},
+        )
+
     async def discard(self, ledger: OpenLedger, lost: LedgerListLost) -> None:
         """Remove a ledger whose listing was refused, if the list proves that it is not there.
 

@@ -10,6 +10,8 @@ ledgers", are kept here:
   one is drained, switches, and closes it; the next roll begins only after that;
 * a ledger that failed is recovered first; the entries that recovery found in it are acknowledged,
   the rest is sent to the next ledger;
+* segments that were written elsewhere are adopted between two ledgers of the log's own, in the one
+  change that seals the first and lists the second, while nothing is in flight;
 * one step at a time; between two attempts of a step the core makes sure that the log still belongs
   to this instance, and a list that another instance has changed is never contested: the log is
   LOST, for good;
@@ -29,13 +31,12 @@ from fencelog.broker.log.effects import (
     Effect,
     LogState,
     RefuseAppends,
-    StartDeadline,
     Wake,
 )
 from fencelog.broker.log.roll_core import CurrentLedger
 from fencelog.broker.log.steps_core import LogSteps, unknown
 from fencelog.broker.policy import Policy
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import FencelogError, check, copy_of
 
 
 class LogCore(LogSteps):
@@ -112,10 +113,18 @@ class LogCore(LogSteps):
         has."""
         if self.is_terminated:
             return []
-        if not self.is_serving:
-            error = self.error or self._draining()
-            raise FencelogError(error.code, error.detail, **error.extra)
+        self._check_serving()
         self._is_terminating = True
+        return [Wake()]
+
+    def adopt(self) -> list[Effect]:
+        """Take sealed segments into the log soon, all of them or none; ``Adopted`` tells. Asked
+        again only after that. Raises FencelogError: why nothing more gets into the log."""
+        self._check_serving()
+        if self.is_terminated and self.mode.refusal is not None:
+            raise copy_of(self.mode.refusal)
+        check(not self._is_adopting, f"{self.path}: segments are being adopted already")
+        self._is_adopting = True
         return [Wake()]
 
     def close(self) -> list[Effect]:
@@ -127,7 +136,8 @@ class LogCore(LogSteps):
             self.mode.refusal = self._draining()
         if self.state is LogState.SERVING:
             self.state = LogState.CLOSING
-        return [Wake()]
+        is_under_way = self.state is LogState.ADOPTING
+        return [*([] if is_under_way else self._refuse_adoption(self._draining())), Wake()]
 
     def advance(self, *, now_s: float, segments: int, is_idle: bool) -> list[Effect]:
         """Begin the step that is due. ``is_idle``: no append waits or is in flight."""
@@ -148,15 +158,17 @@ class LogCore(LogSteps):
         if ledger.failure is not None:
             self.state = LogState.REPAIRING
             return self._recover(ledger)
+        if self._is_adopting:
+            self.state = LogState.ADOPTING
+            return self._do(CreateLedger())
         if not self._is_closing and self._is_roll_due(ledger, now_s, segments):
             self.state = LogState.ROLLING
             return self._do(CreateLedger())
         return []
 
+    def _check_serving(self) -> None:
+        if not self.is_serving:
+            raise copy_of(self.error or self._draining())
+
     def _is_roll_due(self, ledger: CurrentLedger, now_s: float, segments: int) -> bool:
         return self._rolls.is_due(ledger, now_s) and segments < MAX_SEGMENTS
-
-    def _start_deadline(self) -> list[Effect]:
-        """Start the deadline unless it runs already: a second failure prolongs no caller's wait."""
-        had, self._has_deadline = self._has_deadline, True
-        return [] if had else [StartDeadline()]

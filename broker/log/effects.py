@@ -20,6 +20,7 @@ class LogState(Enum):
     SERVING = "serving"
     ROLLING = "rolling"
     REPAIRING = "repairing"
+    ADOPTING = "adopting"
     TERMINATING = "terminating"
     TERMINATED = "terminated"
     CLOSING = "closing"
@@ -47,11 +48,12 @@ class CreateLedger:
 
 @dataclass(frozen=True, slots=True)
 class ListLedger:
-    """Append a new ledger to the list; in the same change mark the ledger ``seals`` sealed. Report
-    ``listed``."""
+    """Append a new ledger to the list; in the same change mark the ledger ``seals`` sealed and,
+    with ``adopts``, put the sealed segments of a commit between the two. Report ``listed``."""
 
     ledger_id: int
     seals: int | None = None
+    adopts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,13 @@ class Terminated:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """Answer the caller that asked for segments to be adopted; None: they are in the log."""
+
+    error: FencelogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """End the instance: drop what is in flight, fail every read, notify the owner."""
 
@@ -189,6 +198,7 @@ Action = (
     | StopDeadline
     | SetRollTimer
     | Terminated
+    | Adopted
     | Lost
 )
 Effect = Step | Action

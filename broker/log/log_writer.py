@@ -17,6 +17,7 @@ from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import (
     Acknowledge,
+    Adopted,
     Effect,
     LogState,
     Lost,
@@ -29,7 +30,7 @@ from fencelog.broker.log.effects import (
     Wake,
     Write,
 )
-from fencelog.broker.log.step_runner import StepRunner
+from fencelog.broker.log.step_runner import Adoption, StepRunner
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -74,6 +75,7 @@ class LogWriter:
         """The report of the last step that failed: a step that fails again for the same reason is
         not reported again."""
         self._terminated: asyncio.Future[None] | None = None
+        self._adopted: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
         node.call_when_lost(self.finish)  # any part of the log may meet another owner's change
@@ -109,6 +111,19 @@ class LogWriter:
                 self._terminated = self._loop.create_future()
             await asyncio.wait((self._terminated,))
             self._terminated.result()
+
+    async def adopt(self, adoption: Adoption) -> None:
+        """Add sealed segments to the log; on return they are in it. Nothing may wait or be in
+        flight, and one adoption is asked for at a time. It continues if the caller is cancelled.
+
+        Raises FencelogError: METADATA_UNKNOWN (they may be in the log); the others: they are not.
+        """
+        self._runner.adoption = adoption
+        effects = self._core.adopt()
+        self._adopted = self._loop.create_future()
+        self._execute(effects)
+        await asyncio.wait((self._adopted,))
+        self._adopted.result()
 
     async def close(self) -> None:
         """Let appends in flight finish, seal the log's last ledger, and end. Never raises.
@@ -217,6 +232,8 @@ class LogWriter:
                     self._set_roll_timer(times)
                 case Terminated(error):
                     self._answer_terminate(error)
+                case Adopted(error):
+                    self._answer_adopt(error)
                 case Lost(error):
                     self._end(error)
                 case _:
@@ -252,11 +269,17 @@ class LogWriter:
     def _answer_terminate(self, error: FencelogError | None) -> None:
         if error is None:
             self._reader.end()
-        answer = self._terminated
-        if answer is None:
-            return
-        if error is None:
-            answer.set_result(None)
-        else:
-            answer.set_exception(error)
-            answer.exception()  # the caller may have gone away
+        if self._terminated is not None:
+            _answer(self._terminated, error)
+
+    def _answer_adopt(self, error: FencelogError | None) -> None:
+        assert self._adopted is not None
+        _answer(self._adopted, error)
+
+
+def _answer(answer: asyncio.Future[None], error: FencelogError | None) -> None:
+    if error is None:
+        answer.set_result(None)
+    else:
+        answer.set_exception(error)
+        answer.exception()  # the caller may have gone away

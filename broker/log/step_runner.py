@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fencelog.broker.append.pipeline import AppendPipeline
-from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed
+from fencelog.broker.ledger_list.ledger_list import Commit, LedgerList, Sealed, Segment
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.core import LogCore
@@ -30,6 +30,19 @@ from fencelog.broker.log.effects import (
 )
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+
+
+@dataclass(slots=True, eq=False)
+class Adoption:
+    """The sealed segments that are to join the log with one commit, and the metadata of their
+    ledgers; base and publish time follow from the moment at which they do."""
+
+    committer: str
+    commit: Commit
+    segments: tuple[Segment, ...]
+    ledgers: tuple[LedgerMetadata, ...]
+    dropped: int | None = None
+    """The empty ledger that has left the list with it: to be deleted."""
 
 
 class StepRunner:
@@ -59,6 +72,8 @@ class StepRunner:
         self._wakeup = wakeup
         self.ledgers = {} if ledger is None else {ledger.ledger_id: ledger}
         """The ledgers that the core refers to, by id."""
+        self.adoption: Adoption | None = None
+        """The segments that the core asks for when it lists a ledger that ``adopts``."""
         self._open = list(self.ledgers.values())
 
     async def carry_out(self, step: Step) -> list[Effect]:
@@ -71,8 +86,9 @@ class StepRunner:
                 self.ledgers[ledger.ledger_id] = ledger
                 self._open.append(ledger)
                 return core.created(ledger.ledger_id, opened_at_s=ledger.opened_at_s)
-            case ListLedger(ledger_id, seals):
-                await self._list(self.ledgers[ledger_id], seals)
+            case ListLedger(ledger_id, seals, adopts):
+                adoption = self.adoption if adopts else None
+                await self._list(self.ledgers[ledger_id], seals, adoption)
                 return core.listed()
             case Drain(ledger_id):
                 await self._drain(self.ledgers[ledger_id])
@@ -111,14 +127,19 @@ class StepRunner:
         while self._open:
             await self._open.pop().writer.abandon()
 
-    async def _list(self, ledger: OpenLedger, seals: int | None) -> None:
-        """Append the ledger to the list. Raises LedgerListLost; BAD_REQUEST if the list has grown
-        too long."""
+    async def _list(self, ledger: OpenLedger, seals: int | None, adoption: Adoption | None) -> None:
+        """Append the ledger to the list. Raises LedgerListLost; BAD_REQUEST, LIMIT_REACHED if the
+        list has grown too long."""
         created_us = self._factory.host.now_us()
+        if adoption is not None:
+            self._complete(adoption)
 
         def next_of(ledger_list: LedgerList) -> LedgerList:
             if seals is not None:
                 ledger_list = ledger_list.with_sealed(seals, self._facts_of(seals))
+            if adoption is not None:
+                ledger_list = ledger_list.with_adopted(adoption.segments)
+                ledger_list = ledger_list.with_commit(adoption.committer, adoption.commit)
             return ledger_list.with_next(ledger_id=ledger.ledger_id, created_us=created_us)
 
         try:
@@ -128,6 +149,27 @@ class StepRunner:
             raise
         if seals is not None:
             del self.ledgers[seals]
+        if adoption is not None:
+            self._adopted(adoption)
+            if seals not in self._node.ledger_list.ledgers:
+                adoption.dropped = seals
+
+    def _complete(self, adoption: Adoption) -> None:
+        """Set the offset and the publish time of the segments: they join at the tail, now."""
+        pipeline = self._pipeline
+        publish_us = max(self._factory.host.now_us(), pipeline.last_publish_us)
+        adoption.commit = replace(adoption.commit, offset=pipeline.tail_offset)
+        adoption.segments = tuple(
+            replace(segment, sealed=replace(segment.sealed, last_publish_us=publish_us))
+            for segment in adoption.segments
+            if segment.sealed is not None
+        )
+
+    def _adopted(self, adoption: Adoption) -> None:
+        """Notify readers and the pipeline: the segments are in the log."""
+        facts = [segment.sealed for segment in adoption.segments if segment.sealed is not None]
+        self._pipeline.adopt(sum(each.messages for each in facts), facts[-1].last_publish_us)
+        self._reader.adopt(zip(adoption.segments, adoption.ledgers, strict=True))
 
     async def _drain(self, ledger: OpenLedger) -> None:
         while ledger.failure is None and not self._pipeline.is_drained:

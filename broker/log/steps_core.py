@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.log.effects import (
+    Adopted,
     CheckOwnership,
     CloseLedger,
     CreateLedger,
@@ -19,6 +20,7 @@ from fencelog.broker.log.effects import (
     Seal,
     SetRollTimer,
     Settle,
+    StartDeadline,
     Step,
     StopDeadline,
     TakeOver,
@@ -27,7 +29,7 @@ from fencelog.broker.log.effects import (
 )
 from fencelog.broker.log.roll_core import CurrentLedger, RollRule
 from fencelog.broker.policy import Policy
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, check
 
 FENCE_GRACE_S = 0.25
 """Time for another owner to write the list: if our ledger was fenced, a takeover is the most likely
@@ -66,6 +68,8 @@ class LogSteps:
         self._obstacle: FencelogError | None = None
         """The error of the last attempt to replace a ledger that failed."""
         self._is_closing = self._is_terminating = self._has_deadline = False
+        self._is_adopting = False
+        """True from the request for an adoption until its answer."""
 
     def _open_next(self) -> list[Effect]:
         return self._do(Recover(self._to_recover.pop(0)) if self._to_recover else RestoreState())
@@ -95,17 +99,23 @@ class LogSteps:
             return self._do(TakeOver(ledger_id))
         if self.state is LogState.ROLLING:
             return self._do(ListLedger(ledger_id))
+        if self.state is LogState.ADOPTING:
+            return [*self._start_deadline(), *self._drain()]
         return self._do(ListLedger(ledger_id, seals=self._left.ledger_id))
 
     def listed(self) -> list[Effect]:
         """Report that the new ledger is listed: it may be used, once everything in the old one is
         settled."""
+        step = self._step
         if not self._ends(ListLedger):
             return []
         if self.state is LogState.ROLLING:
             return self._drain()
         effects = self._write_following()
         self._rest()
+        if isinstance(step, ListLedger) and step.adopts:
+            self._is_adopting = False
+            effects.append(Adopted())
         return effects
 
     def drained(self) -> list[Effect]:
@@ -178,6 +188,12 @@ class LogSteps:
         if ledger is None:  # opening, or over
             return self.lose(error)
         match step:
+            case CreateLedger() if self.state is LogState.ADOPTING:
+                self._rest()
+                return self._refuse_adoption(error)
+            case ListLedger(ledger_id, seals, True) if error.code.effects is Effects.NONE:
+                refused = self._refuse_adoption(error)
+                return [*refused, *self._do(ListLedger(ledger_id, seals))]
             case CreateLedger() | ListLedger() if self.state is LogState.ROLLING:
                 self._rolls.postpone(now_s)
                 self._following = None
@@ -196,8 +212,8 @@ class LogSteps:
         here."""
         if self.state is LogState.LOST:
             return []
+        was_adopting, self._step = _may_adopt(self._step), None
         self.state, self.error = LogState.LOST, error
-        self._step = None
         self.mode.hold(True)
         self.mode.refusal = error
         effects = [
@@ -208,7 +224,10 @@ class LogSteps:
         if self._is_terminating and not self.is_terminated:
             why = f"the log may be terminated, or not: {error.detail}"
             effects.append(Terminated(FencelogError(ErrorCode.METADATA_UNKNOWN, why)))
-        return [*effects, Lost(error)]
+        if was_adopting:
+            why = f"the segments may be in the log, or not: {error.detail}"
+            effects += self._refuse_adoption(FencelogError(ErrorCode.METADATA_UNKNOWN, why))
+        return [*effects, *self._refuse_adoption(error), Lost(error)]
 
     # -- internals -------------------------------------------------------------------------------
 
@@ -258,8 +277,15 @@ class LogSteps:
 
     def _seal(self) -> list[Effect]:
         ledger_id = self._left.ledger_id
+        if self.state is LogState.ADOPTING:
+            assert self._following is not None
+            return self._do(ListLedger(self._following.ledger_id, ledger_id, adopts=True))
         ends = self.state is LogState.TERMINATING
         return self._do(EndLog(ledger_id) if ends else Seal(ledger_id))
+
+    def _refuse_adoption(self, error: FencelogError) -> list[Effect]:
+        had, self._is_adopting = self._is_adopting, False
+        return [Adopted(error)] if had else []
 
     def _write_following(self) -> list[Effect]:
         """Continue in the new ledger: everything in the old one is settled."""
@@ -289,7 +315,14 @@ class LogSteps:
             tail_offset=tail_offset,
         )
         self.mode.refusal = error
-        return [SetRollTimer(), *self._stop_deadline(), RefuseAppends(error, error), Terminated()]
+        refused = self._refuse_adoption(error)
+        ended = (RefuseAppends(error, error), Terminated())
+        return [SetRollTimer(), *self._stop_deadline(), *ended, *refused]
+
+    def _start_deadline(self) -> list[Effect]:
+        """Start the deadline unless it runs already: a second failure prolongs no caller's wait."""
+        had, self._has_deadline = self._has_deadline, True
+        return [] if had else [StartDeadline()]
 
     def _stop_deadline(self) -> list[Effect]:
         had, self._has_deadline = self._has_deadline, False
@@ -301,6 +334,8 @@ class LogSteps:
         why = "its ledger failed and is being replaced"
         if self._is_terminating:
             why = "it is being terminated"
+        elif self.state is LogState.ADOPTING:
+            why = "segments are being added to it"
         code, obstacle = ErrorCode.BOOKIE_UNAVAILABLE, self._obstacle
         if obstacle is not None:
             why = f"{why}: {obstacle.detail}"
@@ -309,6 +344,11 @@ class LogSteps:
 
     def _draining(self) -> FencelogError:
         return FencelogError(ErrorCode.DRAINING, "the partition is being closed")
+
+
+def _may_adopt(step: Step | None) -> bool:
+    """Tell whether a step may put segments into the list although it is not reported."""
+    return isinstance(step, ListLedger) and step.adopts
 
 
 def unknown(why: str) -> FencelogError:

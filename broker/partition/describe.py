@@ -4,6 +4,7 @@ backlog of each subscription."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fencelog.broker.append.admission import Admission
@@ -35,6 +36,7 @@ def describe_log(
         "terminated": ledger_list.terminated,
         "size": sum(part.size for part in parts),
         "segments": [_segment(segment) for segment in ledger_list.segments],
+        "commits": {name: asdict(commit) for name, commit in ledger_list.commits.items()},
         "state_ledger": ledger_list.state_ledger,
         "compacted_ledgers": []
         if ledger_list.compacted is None
@@ -53,6 +55,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
         "created_us": segment.created_us,
         "base_offset": segment.base_offset,
         "sealed": segment.sealed is not None,
+        "adopted": segment.is_adopted,
     }
     if segment.sealed is not None:
         fields |= {

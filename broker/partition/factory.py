@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.admission import Admission
 from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
@@ -14,6 +15,7 @@ from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_snapshot import ProducerSnapshot
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.append.rates import DispatchRate
+from fencelog.broker.commits.commits import Commits
 from fencelog.broker.compaction.compacted_view import CompactedView
 from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.config import BrokerConfig
@@ -82,6 +84,8 @@ class LogParts:
     ownership_check: OwnershipCheck
     dispatch: DispatchRate
     quiet: QuietCheck
+    access: AccessChanges
+    commits: Commits
 
 
 def make_parts(
@@ -140,7 +144,10 @@ def make_parts(
     view = CompactedView(node, ledgers, reader, reads, dispatch)
     compaction = LogCompaction(node, factory, reader, view, reads.steps)
     log_parts = (pipeline, reader, writer, state_log, subscriptions, compaction)
-    return LogParts(*log_parts, retention, admission, check, dispatch, QuietCheck(node, reader))
+    access = AccessChanges(pipeline.conditional, state_log)
+    commits = Commits(node, factory, writer, pipeline, access, admission)
+    checks = (retention, admission, check, dispatch, QuietCheck(node, reader))
+    return LogParts(*log_parts, *checks, access, commits)
 
 
 def _pipeline(

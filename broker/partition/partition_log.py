@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -22,6 +21,7 @@ from fencelog.broker.read.tail_cache import TailCaches
 from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.model import to_json
 
 
 async def _always() -> bool:
@@ -58,8 +58,10 @@ class PartitionLog:
         self._state_log = parts.state_log
         self.subscriptions = parts.subscriptions
         self.compaction = parts.compaction
-        self.access = AccessChanges(pipeline.conditional, parts.state_log)
+        self.access = parts.access
         """The fencing token and exclusive producer, and their changes."""
+        self.commits = parts.commits
+        """The ledgers that others write for the log."""
         self._ownership_check = parts.ownership_check
         self.quiet_check = parts.quiet
         self.terminate = parts.writer.terminate
@@ -221,6 +223,17 @@ class PartitionLog:
             "topic_id": self._node.topic_id,
             "partition": self.partition,
             **ranges,
+            "bookies": self._bookie_addresses(),
+        }
+
+    async def lend_ledger(self, committer: str) -> dict[str, Any]:
+        """Make a ledger for a committer to write (``Commits.create``); return, JSON-compatible, its
+        metadata ``ledger``, the ``incarnations`` of its ensemble, and ``bookies`` (addresses by
+        id)."""
+        made = await self.commits.create(committer)
+        return {
+            "ledger": to_json(made.metadata),
+            "incarnations": made.incarnations,
             "bookies": self._bookie_addresses(),
         }
 

@@ -124,6 +124,8 @@ class _Takeover:
                 f"{self._node.path} lists ledger {ledger_id} with {segment.sealed.messages} "
                 f"messages, it holds {sealed.messages}",
             )
+        if segment.is_adopted and segment.sealed is not None:
+            sealed = segment.sealed  # its messages have the publish time of their commit
         self._sealed[ledger_id] = sealed
         return metadata.last_entry_id
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
 from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
@@ -53,6 +53,7 @@ class LogReader:
                         base_offset=segment.base_offset,
                         messages=segment.sealed.messages,
                         last_publish_us=self.last_publish_us,
+                        is_adopted=segment.is_adopted,
                     )
                 )
         last = ledger_list.segments[-1].base_offset if ledger_list.segments else None
@@ -88,6 +89,27 @@ class LogReader:
         self.tail_offset = batches[-1].end_offset
         self.last_publish_us = batches[-1].publish_time_us
         self._segments[-1].last_publish_us = self.last_publish_us
+        self._notifier.notify()
+        self._on_tail_moved()
+
+    def adopt(self, segments: Iterable[tuple[Segment, LedgerMetadata]]) -> None:
+        """Add closed ledgers that have joined the log at its tail. The one before them is
+        sealed."""
+        for segment, metadata in segments:
+            assert segment.sealed is not None
+            self.last_publish_us = segment.sealed.last_publish_us
+            reader = SegmentReader(
+                self._ledgers,
+                ledger_id=segment.ledger_id,
+                base_offset=self.tail_offset,
+                last_publish_us=self.last_publish_us,
+                is_adopted=True,
+            )
+            reader.seal(metadata, messages=segment.sealed.messages)
+            self._add(reader)
+            self.tail_offset += segment.sealed.messages
+            self.bytes_in += segment.sealed.size
+        self._cache.clear()  # what it holds is followed by messages that it does not hold
         self._notifier.notify()
         self._on_tail_moved()
 

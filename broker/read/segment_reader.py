@@ -53,7 +53,8 @@ class SegmentReader:
 
     While the log writes the ledger itself (``writer``) reads go up to its last acknowledged entry,
     reported through ``confirm``; afterwards ``seal`` bounds them permanently. ``last_publish_us``:
-    that of its last message, or of the message before the ledger where it is empty.
+    that of its last message, or of the message before the ledger where it is empty. ``is_adopted``:
+    it is the publish time of every message, whatever the entries say.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SegmentReader:
         messages: int | None = None,
         last_publish_us: int = 0,
         writer: EntryWriter | None = None,
+        is_adopted: bool = False,
     ) -> None:
         self._ledgers = ledgers
         self.ledger_id = ledger_id
@@ -72,6 +74,7 @@ class SegmentReader:
         self.messages = messages
         self.last_publish_us = last_publish_us
         self._writer = writer
+        self._is_adopted = is_adopted
         self._reader: EntryReader | None = None
         self._index = SparseIndex()
         self._times = TimeIndex()
@@ -119,7 +122,8 @@ class SegmentReader:
             last, size = metadata.last_entry_id, metadata.length
         messages = end_offset - self.base_offset if self.messages is None else self.messages
         (_, first), _ = self._index.around(max(0, from_offset - self.base_offset))
-        return {
+        adopted = {"publish_time": self.last_publish_us} if self._is_adopted else {}
+        return adopted | {
             "base_offset": self.base_offset,
             "messages": messages,
             "first_entry": first,
@@ -153,7 +157,7 @@ class SegmentReader:
             if header.kind == KIND_MESSAGES:
                 offset = self.base_offset + header.first_number
                 batch = entry.payload[header.header_bytes :]
-                time = header.publish_time_us
+                time = self.last_publish_us if self._is_adopted else header.publish_time_us
                 batches.append(StoredBatch(offset, header.count, time, batch))
         self._index.add(*end)
         self._times.add(place)
@@ -162,6 +166,9 @@ class SegmentReader:
     async def offset_for_time(self, time_us: int) -> int:
         """Return the offset of the first message published at or after ``time_us``; the confirmed
         end of the ledger if there is none."""
+        if self._is_adopted:
+            is_before = time_us <= self.last_publish_us
+            return self.base_offset + (0 if is_before else cast(int, self.messages))
         reader = await self.reader()
         if self._writer is not None:
             last, number = self._confirmed, self._confirmed_number

@@ -32,6 +32,8 @@ class EntryRange:
     start_offset: int
     end_offset: int
     size_bytes: int
+    publish_time_us: int | None = None
+    """The publish time of all messages; None: the entries say it."""
 
     @property
     def entries(self) -> int:
@@ -94,6 +96,7 @@ def entry_ranges(answer: PartitionSegments, start: int, end: int) -> Iterator[En
                 start_offset=low,
                 end_offset=high,
                 size_bytes=_estimated_bytes(segment, messages=high - low),
+                publish_time_us=segment.publish_time_us,
             )
 
 

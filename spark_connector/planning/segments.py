@@ -17,7 +17,8 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, from_json
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
     """A ledger of a partition: entries ``first_entry`` to ``last_entry`` hold ``messages``
-    messages, from ``base_offset`` on. ``size_bytes``: payload, as far as the service knows."""
+    messages, from ``base_offset`` on. ``size_bytes``: payload, as far as the service knows.
+    ``publish_time_us``: of all messages, whatever the entries say; None: the entries say it."""
 
     ledger: LedgerMetadata
     base_offset: int
@@ -25,6 +26,7 @@ class LedgerSegment:
     first_entry: int
     last_entry: int
     size_bytes: int
+    publish_time_us: int | None = None
 
     @property
     def end_offset(self) -> int:
@@ -84,6 +86,7 @@ def _parse_segment(fields: Any) -> LedgerSegment:
         first_entry=int(fields["first_entry"]),
         last_entry=int(fields["last_entry"]),
         size_bytes=int(fields.get("bytes") or ledger.length),
+        publish_time_us=int(fields["publish_time"]) if "publish_time" in fields else None,
     )
 
 

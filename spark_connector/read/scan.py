@@ -186,6 +186,8 @@ def _decode(
     batches = SmallBatches(entries, table.header_bytes[group], table.counts[group])
     base_offset = wanted.base_offset + int(table.first_numbers[group[0]])
     times = table.publish_times[group].tolist()
+    if wanted.publish_time_us is not None:
+        times = [wanted.publish_time_us] * len(group)
     try:
         view = _view(batches) if len(group) == 1 else merge_batches(batches, _flags(schema))
         stretch = Stretch(

@@ -18,7 +18,11 @@ import pytest
 
 from tests.support.house import PACKAGES
 
-LOG_CORE = ["tests/broker/log/test_core.py", "tests/broker/log/test_core_ends.py"]
+LOG_CORE = [
+    "tests/broker/log/test_core.py",
+    "tests/broker/log/test_core_adoption.py",
+    "tests/broker/log/test_core_ends.py",
+]
 
 CORES = {
     "ledgers/format/availability.py": ["tests/ledgers/format/test_availability.py"],
@@ -51,6 +55,7 @@ CORES = {
     "api/routing/link_frames.py": ["tests/api/routing/test_link_frames.py"],
     "api/server/origins_core.py": ["tests/api/server/test_origins_core.py"],
     "api/server/invalid_core.py": ["tests/api/server/test_invalid_core.py"],
+    "broker/commits/pending_core.py": ["tests/broker/commits/test_pending_core.py"],
     "broker/dispatch/ack_ranges.py": ["tests/broker/dispatch/test_ack_ranges.py"],
     "broker/dispatch/cursor_core.py": ["tests/broker/dispatch/test_cursor_core.py"],
     "broker/dispatch/base.py": ["tests/broker/dispatch/test_dispatch.py"],

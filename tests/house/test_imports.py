@@ -52,6 +52,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"config", "read", "registry"},
         {"append", "cluster", "dispatch"},
         {"compaction", "log", "subscriptions"},
+        {"commits"},
         {"partition"},
         {"background"},
         {"broker"},

@@ -19,6 +19,7 @@ from pathlib import Path
 from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import (
     Acknowledge,
+    Adopted,
     CheckOwnership,
     CloseLedger,
     CreateLedger,
@@ -148,6 +149,10 @@ class LogStory:
     def terminate(self) -> list[Effect]:
         return self._unless_refused(self.core.terminate)
 
+    @command("segments are to be adopted")
+    def adopt(self) -> list[Effect]:
+        return self._unless_refused(self.core.adopt)
+
     @command("close")
     def close(self) -> list[Effect]:
         return self.core.close()
@@ -272,8 +277,9 @@ def in_words(effect: Effect, now_s: float) -> str | None:
             return f"write the list: a new owner, {what}"
         case CreateLedger():
             return "create a ledger"
-        case ListLedger(ledger_id, seals):
+        case ListLedger(ledger_id, seals, adopts):
             also = "" if seals is None else f", L{seals} sealed"
+            also += ", the segments between them" if adopts else ""
             return f"write the list: L{ledger_id} added{also}"
         case Drain(ledger_id):
             return f"drain L{ledger_id}"
@@ -302,6 +308,8 @@ def in_words(effect: Effect, now_s: float) -> str | None:
             return None if at_s is None else f"a roll may be due at {at_s:g} s"
         case Terminated(error):
             return "terminate: " + ("done" if error is None else error.code.slug)
+        case Adopted(error):
+            return "adopt: " + ("done" if error is None else error.code.slug)
         case Lost(error):
             return f"lost: {error.code.slug}"
         case Wake():

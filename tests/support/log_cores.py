@@ -83,6 +83,15 @@ def terminating() -> LogCore:
     return core
 
 
+def adopting() -> LogCore:
+    """Ledger 2 is created, ledger 1 is being drained."""
+    core = serving()
+    core.adopt()
+    assert advance(core) == [CreateLedger()]
+    assert core.created(2, opened_at_s=1.0) == [StartDeadline(), Drain(1)]
+    return core
+
+
 def closing() -> LogCore:
     core = serving()
     core.close()

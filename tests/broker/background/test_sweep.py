@@ -11,17 +11,18 @@ import pytest
 
 from fencelog.broker.background.sweep import LAST_PATH, LOCK_PATH, Sweep, Swept
 from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.limits import PENDING_LEDGER_S
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.registry.topic_deletion import LOGS_PATH
-from fencelog.broker.registry.topics import TopicConfig, TopicInfo, TopicRegistry
+from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import pack_entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.port import NO_VERSION, Version
-from fencelog.ledgers.record_batch import Message
-from tests.support.broker_stage import Stage, Until
+from fencelog.ledgers.record_batch import Message, encode_values
+from tests.support.broker_stage import ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
@@ -96,26 +97,6 @@ async def test_a_ledger_that_a_crash_left_unlisted_goes(
     assert (swept.ledgers, swept.failed) == ([left], {})
     assert left in ledgers.deleted
     assert (await log.append_message(Message(b"x"))).offset == 1
-
-
-async def test_a_topic_that_comes_during_the_sweep_is_known(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is created, and opened, just before the sweep reads what hangs below ids: a registry that
-    was read earlier would not have it."""
-    children, registry = scene.store.children, scene.registry
-    created: list[TopicInfo] = []
-
-    async def children_after_it_came(path: str) -> list[str]:
-        if path == LOGS_PATH and not created:
-            info, _ = await registry.create(TopicName.of("shop", "late"), TopicConfig())
-            created.append(info)
-            await registry.open_ledger_list(info, 0)
-        return await children(path)
-
-    monkeypatch.setattr(scene.store, "children", children_after_it_came)
-    assert (await scene.sweep.sweep()).topics == []
-    assert created[0].topic_id in await children(LOGS_PATH)
 
 
 async def test_a_takeover_under_way_keeps_its_ledger(
@@ -290,3 +271,47 @@ async def test_what_cannot_be_removed_is_said_and_tried_again(
     assert list(swept.failed) == [f"ledger {left}"]
     assert (await scene.sweep.sweep()).failed == {}
     assert left in ledgers.deleted
+
+
+async def pending(scene: Scene, log: PartitionLog) -> int:
+    scene.stage.host.clock_us = 2 * int(PENDING_LEDGER_S * 1e6)
+    made = await log.commits.create("query")
+    ledger_id: int = made.metadata.ledger_id
+    scene.stage.ledgers.writers[ledger_id].payloads.append(
+        pack_entry(encode_values([b"s"]), count=1, first_number=0, publish_time_us=5)
+    )
+    return ledger_id
+
+
+async def test_a_ledger_that_was_not_committed_in_time_is_withdrawn_and_goes(
+    scene: Scene, ledgers: ScriptedLedgers
+) -> None:
+    log = await scene.log()
+    committed, left = await pending(scene, log), await pending(scene, log)
+    await log.commits.commit("query", 1, [(committed, 1)])
+    swept = await scene.sweep.sweep()
+    assert left in ledgers.deleted - {committed}
+    assert left in swept.ledgers
+    with pytest.raises(FencelogError) as raised:
+        await log.commits.commit("query", 2, [(left, 1)])
+    assert raised.value.code is ErrorCode.LEDGER_NOT_FOUND
+
+
+async def test_a_ledger_that_is_claimed_while_the_sweep_judges_it_stays(
+    scene: Scene, ledgers: ScriptedLedgers, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await scene.log()
+    left = await pending(scene, log)
+    described: Any = ledgers.describe
+
+    async def late(ledger_id: int, properties_of: Any) -> LedgerMetadata:
+        monkeypatch.undo()
+        await log.commits.commit("query", 1, [(left, 1)])
+        found: LedgerMetadata = await described(ledger_id, properties_of)
+        return found
+
+    monkeypatch.setattr(ledgers, "describe", late)
+    swept = await scene.sweep.sweep()
+    assert list(swept.failed) == [f"ledger {left}"]
+    assert left not in ledgers.deleted
+    assert await read_all(log) == [b"s"]

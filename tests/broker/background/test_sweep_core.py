@@ -24,6 +24,13 @@ LEDGER_LIST = LedgerList(epoch=5, segments=(Segment(9, 0, 0, None, 5),), state_l
         ({"log": "t1/3", "epoch": "-1"}, None),
         ({"log": "t1/3", "epoch": "9" * 30}, None),
         ({"purpose": "bench"}, None),
+        ({"log": "t1/3", "committer": "q"}, Tag("t1", 3, None, True)),
+        ({"log": "t1/3", "committer": "q", "epoch": "4"}, Tag("t1", 3, 4, True)),
+        (
+            {"log": "t1/3", "committer": "q", "epoch": "4", "withdrawn": "yes"},
+            Tag("t1", 3, 4, True, True),
+        ),
+        ({"log": "t1", "committer": "q"}, None),
     ],
 )
 def test_only_ledgers_of_topic_logs_are_judged(properties: dict[str, str], tag: Tag | None) -> None:
@@ -66,3 +73,23 @@ def test_of_a_topic_that_is_gone_for_good_all_goes(ledger_list: LedgerList | Non
     assert not judged(9, 5, ledger_list, gone=False)
     assert not judged(9, 5, ledger_list, gone=True, age_s=59)
     assert judged(9, 5, ledger_list, gone=True, age_s=60)
+
+
+@pytest.mark.parametrize(
+    ("tag", "ledger_id", "age_s", "goes"),
+    [
+        (Tag("t1", 0, None, True), 8, 99.0, False),  # it may still be committed
+        (Tag("t1", 0, None, True), 8, 100.0, True),
+        (Tag("t1", 0, None, True, True), 8, 0.0, True),  # withdrawn
+        (Tag("t1", 0, 5, True), 8, 1e9, False),  # the present owner may be about to list it
+        (Tag("t1", 0, 4, True), 8, 0.0, True),  # claimed by an owner that lists nothing any more
+        (Tag("t1", 0, 4, True), 9, 1e9, False),  # listed
+    ],
+)
+def test_a_ledger_of_a_committer_goes_once_no_owner_can_list_it(
+    tag: Tag, ledger_id: int, age_s: float, goes: bool
+) -> None:
+    judgement = is_garbage(
+        tag, ledger_id, LEDGER_LIST, topic_is_gone=False, age_s=age_s, grace_s=60, pending_s=100
+    )
+    assert judgement is goes

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_list
-from fencelog.broker.ledger_list.ledger_list import Compacted, LedgerList, Sealed
+from fencelog.broker.ledger_list.ledger_list import (
+    MAX_SEGMENTS,
+    Commit,
+    Compacted,
+    LedgerList,
+    Sealed,
+    Segment,
+)
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Version
@@ -108,6 +115,50 @@ def test_a_terminated_log_may_lose_all_its_ledgers_and_keeps_its_end() -> None:
         empty.taken_over({}, ledger_id=7, created_us=0, owner="b")
 
 
+def joining(*ids: int, messages: int = 2) -> list[Segment]:
+    return [Segment(ledger_id, 5, None, sealed(messages)) for ledger_id in ids]
+
+
+def test_segments_join_at_the_end_and_an_empty_ledger_before_them_leaves() -> None:
+    ledger_list = opened(5).with_sealed(2, sealed(4))
+    joined = ledger_list.with_adopted(joining(8, 9)).with_next(ledger_id=10, created_us=0)
+    assert [(s.ledger_id, s.base_offset, s.is_adopted, s.epoch) for s in joined.segments] == [
+        (1, 0, False, 1),
+        (2, 5, False, 1),
+        (8, 9, True, 1),
+        (9, 11, True, 1),
+        (10, 13, False, 1),
+    ]
+    emptied = joined.with_sealed(10, sealed(0)).with_adopted(joining(11))
+    assert [s.ledger_id for s in emptied.segments] == [1, 2, 8, 9, 11]
+    assert emptied.next_base == 15
+    with pytest.raises(AssertionError, match="before the last ledger is sealed"):
+        joined.with_adopted(joining(11))
+
+
+def test_a_ledger_joins_once_and_no_more_than_the_list_holds() -> None:
+    ledger_list = opened(5).with_sealed(2, sealed(4))
+    with pytest.raises(FencelogError) as raised:
+        ledger_list.with_adopted(joining(8, 1))
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+    with pytest.raises(FencelogError) as raised:
+        ledger_list.with_adopted(joining(*range(10, 10 + MAX_SEGMENTS)))
+    assert raised.value.code is ErrorCode.LIMIT_REACHED
+
+
+def test_the_committer_that_was_silent_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fencelog.broker.ledger_list.ledger_list.MAX_COMMITTERS", 2)
+    ledger_list = (
+        opened().with_commit("a", Commit(1, 0, 0, 10)).with_commit("b", Commit(1, 0, 0, 11))
+    )
+    ledger_list = ledger_list.with_commit("a", Commit(2, 0, 0, 12))
+    assert set(ledger_list.with_commit("c", Commit(1, 0, 0, 13)).commits) == {"a", "c"}
+    with pytest.raises(AssertionError, match="again"):
+        ledger_list.with_commit("a", Commit(2, 0, 0, 14))
+
+
 def test_every_ledger_of_the_partition_is_known() -> None:
     view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
     ledger_list = opened(5).with_state(9).with_compacted(view)
@@ -126,6 +177,8 @@ def test_what_is_encoded_is_decoded(
         ledger_list = ledger_list.with_state(55).with_compacted(view).with_start(2)
         last = ledger_list.segments[-1].ledger_id
         ledger_list = ledger_list.with_sealed(last, replace(sealed(1), has_producers=True))
+        ledger_list = ledger_list.with_adopted([Segment(70, 3, None, sealed(2))])
+        ledger_list = ledger_list.with_commit("q", Commit(4, 1, 2, 9, partitions=3))
         if not rolling:
             ledger_list = ledger_list.as_terminated()
     if rolling:

@@ -45,6 +45,7 @@ from tests.support.log_cores import (
     TAKEN,
     TIMES,
     ack,
+    adopting,
     advance,
     closing,
     repairing,
@@ -60,8 +61,8 @@ def test_each_state_can_be_reached() -> None:
     lost = serving()
     lost.lose(TAKEN)
     cores = [
-        LogCore("a log", POLICY), serving(), rolling(), repairing(), terminating(), terminated(),
-        closing(), lost,
+        LogCore("a log", POLICY), serving(), rolling(), repairing(), adopting(), terminating(),
+        terminated(), closing(), lost,
     ]  # fmt: skip
     assert [core.state for core in cores] == list(LogState)
     assert [core.state for core in cores if not core.is_serving] == list(LogState)[-2:]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import (
     Acknowledge,
+    Adopted,
     CheckOwnership,
     CloseLedger,
     CreateLedger,
@@ -43,7 +44,7 @@ FAILURES = [
 ]
 AWAY = FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "one is left")
 LOST = FencelogError(ErrorCode.NO_OWNER, "taken over")
-WRITING = {LogState.SERVING, LogState.ROLLING, LogState.CLOSING}
+WRITING = {LogState.SERVING, LogState.ROLLING, LogState.ADOPTING, LogState.CLOSING}
 """States in which appends may be handed to a ledger."""
 LIVING = {*WRITING, LogState.REPAIRING, LogState.TERMINATING}
 MAY_FOLLOW = {
@@ -51,6 +52,7 @@ MAY_FOLLOW = {
     LogState.SERVING: {*LIVING},
     LogState.ROLLING: {*LIVING},
     LogState.REPAIRING: {*LIVING},
+    LogState.ADOPTING: {*LIVING},
     LogState.TERMINATING: {LogState.TERMINATED},
     LogState.TERMINATED: set(),
     LogState.CLOSING: {LogState.REPAIRING, LogState.TERMINATING},
@@ -75,7 +77,7 @@ class Story:
         self.settled: set[int] = set()
         self.failed: set[int] = set()
         self.acknowledged: dict[int, int] = {}
-        self.has_deadline = self.is_over = self.is_closing = False
+        self.has_deadline = self.is_over = self.is_closing = self.is_adopting = False
         previous = data.draw(st.integers(0, 2), label="ledgers before")
         ends = data.draw(st.integers(0, 9), label="terminated before, if 9") == 9
         self.take(self.core.open(range(100, 100 + previous), is_terminated=ends))
@@ -110,7 +112,13 @@ class Story:
                     self.has_deadline = False
                 case Terminated(error):
                     assert (error is None) == (state is LogState.TERMINATED)
+                case Adopted(error):
+                    assert self.is_adopting
+                    self.is_adopting = False
+                    joined = isinstance(self.before, ListLedger) and self.before.adopts
+                    assert error is not None or joined
                 case Lost():
+                    assert not self.is_adopting
                     assert effect is effects[-1]
                     self.is_over, self.step = True, None
                 case SetRollTimer() | Wake():
@@ -129,6 +137,9 @@ class Story:
             assert isinstance(self.before, Recover)
         if isinstance(step, Seal | EndLog):
             assert step.ledger_id in self.settled
+        if isinstance(step, ListLedger) and step.adopts:
+            assert self.is_adopting
+            assert step.seals in self.settled
         self.step = step
 
     def check(self) -> None:
@@ -242,6 +253,16 @@ class Story:
             with pytest.raises(FencelogError):
                 core.terminate()
 
+    def adopt(self) -> None:
+        core = self.core
+        if core.is_serving and not core.is_terminated:
+            if not self.is_adopting and core.state is not LogState.OPENING:
+                self.is_adopting = True
+                self.give(core.adopt)
+            return
+        with pytest.raises(FencelogError):
+            core.adopt()
+
     def run(self) -> None:
         """A few of the disturbances take part in each story, so that it gets somewhere."""
         core = self.core
@@ -256,6 +277,8 @@ class Story:
             self.pause,
             self.terminate,
             self.close,
+            self.adopt,
+            self.adopt,
             lambda: self.give(lambda: core.lose(LOST)),
         ]
         some = st.lists(st.sampled_from(disturbances), max_size=3)

@@ -228,7 +228,9 @@ class AdminEnding:
             ledger_list = self._ledger_lists.by_key.get((tag.topic_id, tag.partition))
             if tag.topic_id != living or ledger_list is None:
                 left.append(f"ledger {ledger_id} of {tag}")
-            elif ledger_id not in ledger_list.ledgers and tag.epoch < ledger_list.epoch:
+            elif tag.epoch is None or ledger_id in ledger_list.ledgers:
+                continue
+            elif tag.epoch < ledger_list.epoch:
                 left.append(f"ledger {ledger_id} of {tag}, on no list")
         return left
 

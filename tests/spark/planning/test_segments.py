@@ -83,3 +83,10 @@ def test_an_answer_with_a_hole_is_refused(path: tuple[str | int, ...], value: An
     with pytest.raises(FencelogError) as raised:
         parse_segments("t", answer)
     assert raised.value.code is ErrorCode.CORRUPT
+
+
+def test_a_publish_time_of_a_whole_segment_is_kept() -> None:
+    told = ANSWER | {"segments": [segment(10, 52, 5, CLOSED, publish_time=77)]}
+    (found,) = parse_segments("t", told).segments
+    assert found.publish_time_us == 77
+    assert parse_segments("t", ANSWER).segments[0].publish_time_us is None

@@ -191,3 +191,10 @@ async def test_damage_is_named(damaged: object, named: str, chunk: int) -> None:
         await scan(ledger, whole(2, 4))
     assert raised.value.code is ErrorCode.CORRUPT
     assert raised.value.detail.startswith("entry 1 of ledger 7 is not valid: ")
+
+
+async def test_a_ledger_that_a_commit_has_added_has_the_publish_time_of_that() -> None:
+    ledger = MemoryLedger(payloads([2, 3]))
+    batches = await scan(ledger, replace(whole(2, 5), publish_time_us=77))
+    times = [time.value for batch in batches for time in batch["publish_time"]]
+    assert times == [77] * 5

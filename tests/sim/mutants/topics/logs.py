@@ -246,8 +246,8 @@ ROLLING = (
             Edit(
                 RUNNER,
                 "StepRunner.carry_out",
-                "                await self._list(self.ledgers[ledger_id], seals)\n",
-                "                listing = self._list(self.ledgers[ledger_id], seals)\n"
+                "                await self._list(self.ledgers[ledger_id], seals, adoption)\n",
+                "                listing = self._list(self.ledgers[ledger_id], seals, adoption)\n"
                 "                if seals is None:\n"
                 "                    asyncio.get_running_loop().create_task(listing)\n"
                 "                else:\n"
