@@ -43,6 +43,10 @@ class Endpoint(Enum):
     PRODUCERS = "producers"
     PRODUCER = "producer"
     CLAIM = "claim"
+    COMMITTER = "committer"
+    CREATE_LEDGER = "create-ledger"
+    COMMIT = "commit"
+    ABORT = "abort"
     PULL = "pull"
     WAIT = "wait"
     HOLD = "hold"
@@ -86,6 +90,12 @@ _PARTITION_VERBS = {
 }
 """The endpoints of ``POST …/partitions/P:VERB``."""
 
+_COMMITTER_VERBS = {
+    endpoint.value: endpoint
+    for endpoint in (Endpoint.CREATE_LEDGER, Endpoint.COMMIT, Endpoint.ABORT)
+}
+"""The endpoints of ``POST …/partitions/P/committers/NAME:VERB``."""
+
 _PARTITION_VIEWS = {
     "messages": Endpoint.READ,
     "segments": Endpoint.SEGMENTS,
@@ -104,7 +114,7 @@ _SUBSCRIPTION_VIEWS = {
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target of a path. ``partition`` is -1 where the path names none; ``offset`` likewise, and
-    ``subscription`` and ``producer`` are empty."""
+    ``subscription``, ``producer`` and ``committer`` are empty."""
 
     endpoint: Endpoint
     topic: TopicName
@@ -112,6 +122,7 @@ class Target:
     offset: int = -1
     subscription: str = ""
     producer: str = ""
+    committer: str = ""
 
 
 class Targets:
@@ -173,8 +184,18 @@ def _of_partition(namespace: str, topic: str, named: str, view: list[str]) -> Ta
             return Target(Endpoint.READ_ONE, name, _partition(named), _offset(offset))
         case ["producers", *producer]:
             return _producer(TopicName.of(namespace, topic), _partition(named), producer)
+        case ["committers", committer]:
+            return _committer(TopicName.of(namespace, topic), _partition(named), committer)
         case _:
             return None
+
+
+def _committer(topic: TopicName, partition: int, named: str) -> Target | None:
+    name, colon, verb = named.partition(":")
+    endpoint = _COMMITTER_VERBS.get(verb) if colon else Endpoint.COMMITTER
+    if endpoint is None:
+        return None
+    return Target(endpoint, topic, partition, committer=check_name("committer", name))
 
 
 def _producer(topic: TopicName, partition: int, names: list[str]) -> Target | None:

@@ -45,6 +45,7 @@ from fencelog.api.http.targets import MAX_REMEMBERED_PATHS, Endpoint, Target, Ta
 from fencelog.api.http.waits import Waits
 from fencelog.api.produce.access import Producers
 from fencelog.api.produce.batch import ProduceBatch
+from fencelog.api.produce.commits import CommitRoutes
 from fencelog.api.produce.once import Once
 from fencelog.api.produce.post import Post, read_post
 from fencelog.api.produce.single import Produce
@@ -264,13 +265,33 @@ def build_app(
     }
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, LinkPeers(links))
+    endpoints |= _partition_endpoints(broker, ownership, forwarder, bodies)
+    endpoints[Endpoint.FIND_KEY] = {"POST": once.find_key}
+    endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
+    framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
+    app = Application(endpoints, framework, links, waits, metrics, produce)
+    config = broker.config
+    app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
+    return app
+
+
+def _partition_endpoints(
+    broker: Broker, ownership: OwnerProxy, forwarder: Forwarder, bodies: BodyReader
+) -> dict[Endpoint, dict[str, Handler]]:
+    """Return the endpoints about one partition's log beside its messages."""
     producers = Producers(ownership, forwarder, bodies)
-    endpoints |= {
+    endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.FENCE: {"POST": producers.fence},
-        Endpoint.FIND_KEY: {"POST": once.find_key},
         Endpoint.CLAIM: {"POST": producers.claim},
         Endpoint.PRODUCERS: {"GET": producers.get},
         Endpoint.PRODUCER: {"GET": producers.get_one, "DELETE": producers.release},
+    }
+    commits = CommitRoutes(ownership, forwarder, bodies)
+    endpoints |= {
+        Endpoint.COMMITTER: {"GET": commits.get},
+        Endpoint.CREATE_LEDGER: {"POST": commits.create_ledger},
+        Endpoint.COMMIT: {"POST": commits.commit},
+        Endpoint.ABORT: {"POST": commits.abort},
     }
     partitions = PartitionAdmin(broker, ownership, forwarder, bodies)
     endpoints |= {
@@ -279,9 +300,4 @@ def build_app(
         Endpoint.TERMINATE: {"POST": partitions.terminate},
         Endpoint.TERMINATE_ALL: {"POST": partitions.terminate_all},
     }
-    endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
-    framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
-    app = Application(endpoints, framework, links, waits, metrics, produce)
-    config = broker.config
-    app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
-    return app
+    return endpoints

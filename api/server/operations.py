@@ -14,7 +14,7 @@ from fencelog.api.http import read_request
 from fencelog.api.http.json_messages import AnyMessage
 from fencelog.api.http.json_render import StoredMessage
 from fencelog.api.http.sse import Control
-from fencelog.api.produce import access, batch, post, single
+from fencelog.api.produce import access, batch, commits, post, single
 from fencelog.api.produce.append_headers import CONDITION_HEADERS
 from fencelog.api.produce.batch_bodies import AnyBatch
 from fencelog.api.read import offsets, read
@@ -56,6 +56,7 @@ SUBSCRIPTION_EVENTS = Events(
 TOPIC = "/v1/topics/{namespace}/{topic}"
 PARTITION = f"{TOPIC}/partitions/{{partition}}"
 PRODUCER = f"{PARTITION}/producers/{{producer}}"
+COMMITTER = f"{PARTITION}/committers/{{committer}}"
 SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
 
 
@@ -220,6 +221,33 @@ PRODUCERS = (
     ),
 )
 
+COMMITS = (
+    Operation(
+        f"POST {COMMITTER}:create-ledger",
+        "create_ledger",
+        "Have a ledger made, to be written straight to bookies and committed.",
+        commits.LentLedger,
+        status=201,
+    ),
+    Operation(
+        f"POST {COMMITTER}:commit",
+        "commit_ledgers",
+        "Add ledgers to the log. All of a batch or none, and once: a batch that comes again, or an "
+        "earlier one, changes nothing.",
+        commits.CommitAnswer,
+        body=commits.CommitRequest,
+    ),
+    Operation(
+        f"POST {COMMITTER}:abort",
+        "abort_ledgers",
+        "Withdraw ledgers for good. Unless their batch, or a later one, is committed: `commit` "
+        "says so.",
+        commits.LastCommit,
+        body=commits.AbortRequest,
+    ),
+    Operation(f"GET {COMMITTER}", "show_committer", "The last commit", commits.LastCommit),
+)
+
 
 def _verb(verb: str, about: str, body: Shape, answer: Shape, **rest: Any) -> Operation:
     name = verb.replace("-", "_")
@@ -287,6 +315,7 @@ OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     "messages": MESSAGES,
     "subscriptions": SUBSCRIPTIONS,
     "producers": PRODUCERS,
+    "commits": COMMITS,
     "topics": TOPICS,
 }
 """The requests by the tag that heads them in ``/docs``."""

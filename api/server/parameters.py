@@ -36,6 +36,7 @@ PLACES: Mapping[str, Shape] = {
     "offset": Offset,
     "partition": Partition,
     "producer": Name,
+    "committer": Name,
     "subscription": Name,
     "topic": Name,
 }

@@ -18,6 +18,7 @@ PLACES = {
     "partition": "0",
     "offset": "0",
     "producer": "p",
+    "committer": "q",
     "subscription": "s",
     "broker_id": "nobody",
 }

@@ -29,6 +29,7 @@ PLACES = {
     "partition": "0",
     "offset": "0",
     "producer": "p",
+    "committer": "q",
     "subscription": "s",
 }
 BETWEEN_BROKERS = {"FindKeyRequest", "WaitRequest", "LeaseRequest", "CursorRequest"}
@@ -39,6 +40,8 @@ BODIES: Json = {
     "fence": {"token": None},
     "extend": {"lease_ms": 1000},
     "seek": {"to": "earliest"},
+    "commit_ledgers": {"batch": 1, "ledgers": []},
+    "abort_ledgers": {"batch": 1, "ledgers": []},
 }
 """The bodies that requests need to be answered with 2xx."""
 

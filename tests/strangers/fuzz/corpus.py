@@ -107,6 +107,13 @@ REQUESTS = [
     request(f"DELETE {LOCKED}/producers/p?epoch=1"),
     sent(f"POST {LOCKED}/producers/p:claim", {"mode": "wait", "wait_ms": 5}),
     sent(f"POST {LOCKED}:fence", {"token": "t", "expected": None}),
+    request(f"GET {PARTITION}/committers/q"),
+    request(f"POST {PARTITION}/committers/q:create-ledger", body=b""),
+    sent(
+        f"POST {PARTITION}/committers/q:commit",
+        {"batch": 1, "ledgers": [{"ledger_id": 1, "messages": 2}], "partitions": 1},
+    ),
+    sent(f"POST {PARTITION}/committers/q:abort", {"batch": 1, "ledgers": [1]}),
     sent(f"POST {PARTITION}:trim", {"before": 0}),
     sent(f"POST {PARTITION}:unload", {"to": None}),
     request(f"POST {PARTITION}:open", body=b""),
