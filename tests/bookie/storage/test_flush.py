@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from fencelog.bookie.disk.posix import PosixDisk
-from fencelog.bookie.journal.file import journal_ids
 from tests.support.bookie_stage import OpenBookie, Requests
 
 
@@ -40,20 +38,3 @@ async def test_entries_are_found_while_they_are_flushed(
         goes_on.set()
     await requests.until(lambda: shard.flusher.completed > before)
     assert await requests.read(bookie, 1, 0) == run
-
-
-async def test_a_flush_lets_go_of_the_journal_files_before_its_checkpoint(
-    open_bookie: OpenBookie, requests: Requests
-) -> None:
-    """Kept, they would fill the disk up."""
-    bookie = await open_bookie()
-    await requests.add(bookie, requests.run(1, 0))
-    await bookie.close()
-    bookie = await open_bookie(flush_interval_ms=20)
-    shard = bookie.shard(1)
-    await requests.add(bookie, requests.run(1, 1))
-    newest = shard.journal.position.file_id
-    assert newest > 1
-    directory = shard.storage._paths.journal
-    await requests.until(lambda: journal_ids(PosixDisk(), directory) == [newest])
-    assert await requests.read(bookie, 1, 0, 2) != b""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState, decode_metadata
 from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
@@ -61,6 +63,8 @@ class MetadataWatch:
             violate(3, f"ledger {ledger_id} was given to two creators")
         if version <= self._versions[ledger_id]:
             violate(3, f"ledger {ledger_id}: version {version} follows {self._versions[ledger_id]}")
+        if "committer" in before.properties and now == replace(before, properties=now.properties):
+            return  # it was claimed, or withdrawn
         if (before.state, now.state) not in LEGAL:
             violate(3, f"ledger {ledger_id} went {before.state.value} -> {now.state.value}")
         self._check_history_kept(before, now)

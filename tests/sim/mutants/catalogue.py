@@ -17,6 +17,7 @@ from tests.sim.mutants.mutation import Mutant
 from tests.sim.mutants.topics import access as mutants_broker_access
 from tests.sim.mutants.topics import admin as mutants_broker_admin
 from tests.sim.mutants.topics import calls as mutants_calls
+from tests.sim.mutants.topics import commits as mutants_commits
 from tests.sim.mutants.topics import cursors as mutants_broker_cursors
 from tests.sim.mutants.topics import dead_letters as mutants_broker_letters
 from tests.sim.mutants.topics import forwards as mutants_forwards
@@ -53,6 +54,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_forwards.MUTANTS,
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
+    *mutants_commits.MUTANTS,
 )
 """Mutants of the brokers, which histories of topics have to detect."""
 

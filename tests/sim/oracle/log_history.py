@@ -23,6 +23,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange
 from fencelog.ledgers.record_batch import Message
+from tests.sim.commits.history import CommitHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.limits.producer_limit import ProducerLimit
 from tests.sim.oracle.state_watch import StateWatch
@@ -113,8 +114,10 @@ class LogHistory:
     producer_limit: ProducerLimit | None = None
     """The limit of producers, if the partition forgets producers."""
     state: StateWatch = field(init=False)
+    commits: CommitHistory = field(init=False)
 
     def __post_init__(self) -> None:
+        self.commits = CommitHistory(self)
         self.state = StateWatch(self.history, self.violate)
 
     def violate(self, invariant: int, text: str) -> None:
@@ -278,6 +281,7 @@ class LogHistory:
         for sent in self.sent.values():
             if sent.is_certain and not start and sent.payloads[0] not in self.places:
                 self.violate(21, f"{sent.payloads[0]!r} was acknowledged, and is not there")
+        self.commits.check(start, self.places)
         if self.producer_limit is not None:
             self.producer_limit.check(self._numbered(end))
             return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
+from tests.sim.commits.plan import with_commits
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_bookies import with_bookies
 from tests.sim.plan.topic_forwards import with_http, with_refusals
@@ -153,7 +154,7 @@ def draw_topic_plan(seed: int) -> TopicPlan:
     """Draw everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
     drawn = with_refusals(with_http(with_bookies(with_subscribers(plan))))
-    return with_owners(with_limits(drawn))
+    return with_commits(with_owners(with_limits(drawn)))
 
 
 class _Draw:

@@ -90,6 +90,17 @@ class ConsumerPlan:
     """True if it is a ``Rover``."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommitterPlan:
+    """The plan of a committer, whose ledgers join one partition, a batch after the other."""
+
+    machine: str
+    partition: int
+    starts_ms: int
+    pause_ms: int
+    batches: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan(BookiePlan):
     """``overrides``: the topic's settings."""
@@ -111,6 +122,7 @@ class TopicPlan(BookiePlan):
     """The partition that they go to, and come back from."""
     hurries: float = 0.0
     """The share of requests that a producer or a consumer cancels almost at once."""
+    committers: tuple[CommitterPlan, ...] = ()
     forgets: bool = False
     """Brokers keep hardly any messages in memory."""
 

@@ -93,6 +93,8 @@ def _read_range(log: LogHistory, segment: dict[str, Any], end: int) -> None:
         header = read_entry_header(payload)
         if header.kind == KIND_MESSAGES:
             messages = decode_batch(payload[header.header_bytes :])
+            time_us = int(segment.get("publish_time", header.publish_time_us))
+            log.published(position, len(messages), time_us)
             log.seen(position, tuple(message.value for message in messages), "read directly")
             position += len(messages)
     if position != end:

@@ -16,6 +16,7 @@ checked:
                                                                    topics/reads.py
 27 a quota lets in what it may, and nothing else                   oracle/limits/quota_watch.py
 22 after healing all is served, and sealed in the end              topics/ending.py
+37 a batch is in the log once, or not at all                       commits/history.py
 23 the same seed gives the same trace                              test_topic_simulation.py
 """
 
@@ -28,6 +29,7 @@ from functools import partial
 from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from tests.sim.admin.runner import SHORT_INTERVALS, AdminPlay
+from tests.sim.commits.committers import start_committers
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
@@ -121,6 +123,7 @@ class _Play:
             )
         is_limited = self._watch_limits(logs, subscriptions)
         processes = self._start_clients(clients, subscriptions, brokers)
+        processes += start_committers(plan.committers, cluster, clients)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencelog.broker.append import admission, producer_table
+from fencelog.broker.background.sweep_core import is_garbage
 from fencelog.broker.ledger_list import state_core, state_log
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
@@ -25,6 +26,7 @@ LIMITS: Limits = (
     (producer_table, "ROWS_PER_EVENT", 1),
     (dead_letters, "RETRY_S", 0.2),
     (admission, "HOLD_S", HOLD_S),
+    (is_garbage, "__kwdefaults__", {"pending_s": 0.7}),
 )
 
 FORGETFUL: Limits = (

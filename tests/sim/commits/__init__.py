@@ -1,0 +1,1 @@
+"""Histories with committers, whose sealed ledgers join the log."""

@@ -1,0 +1,85 @@
+"""Histories with committers, whose sealed ledgers join the log (``commits/committers.py``).
+
+Drawn by a stream of its own, over the plan that the others have made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
+
+from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_plan import CommitterPlan, ProducerPlan, Sending, TopicPlan
+
+EVERY, AT, DRAWN_EVERY = 20, 2, 3
+"""The place, in so many seeds in a row, of the one that has committers; every third of these is as
+it was drawn, besides, the others are staged."""
+
+LENGTH_MS = 4_000
+
+
+def with_commits(plan: TopicPlan) -> TopicPlan:
+    """The same plan, or with committers besides, or that of a staged history."""
+    random = Random(f"topic commits {plan.seed}")
+    if plan.seed % EVERY != AT:
+        return plan
+    if plan.seed // EVERY % DRAWN_EVERY:
+        return _contended(random, plan)
+    if "backlog_quota_bytes" in plan.overrides:
+        return plan  # nobody could say what may be let in
+    number = random.choice((1, 2))
+    return replace(plan, committers=tuple(_committer(random, plan, n) for n in range(number)))
+
+
+def _contended(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Committers and a producer at one partition, whose owner is replaced again and again."""
+    kept = ("ensemble_size", "write_quorum", "ack_quorum", "idempotency_window_ms")
+    staged = replace(
+        plan,
+        partitions=1,
+        overrides={**{name: plan.overrides[name] for name in kept}, "roll_entries": 20},
+        readers=(),
+        subscriptions=(),
+        consumers=(),
+        dead_letters=None,
+        delays=0.0,
+        hurries=random.choice((0.0, 0.3)),
+        forgets=random.random() < 0.5,
+        producers=(_producer(random),),
+        faults=(*plan.faults[:2], *_takers(random, plan)),
+        length_ms=LENGTH_MS,
+    )
+    return replace(
+        staged, committers=tuple(_committer(random, staged, number) for number in range(3))
+    )
+
+
+def _takers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
+    """Brokers that believe, are slow to reach metadata, or do not get their answers through."""
+    for begin_ms in range(100, LENGTH_MS, random.choice((100, 200, 400))):
+        kind, much = random.choice(
+            (("believe", 0.5), ("believe", 0.5), ("answers lost", 0.5), ("slow metadata", 0.1))
+        )
+        at_ms = begin_ms + random.randint(0, 50)
+        broker = f"k{random.randint(1, plan.brokers)}"
+        yield Fault(Moment("start", 0, at_ms), kind, broker, random.choice((100, 500)), much)
+
+
+def _committer(random: Random, plan: TopicPlan, number: int) -> CommitterPlan:
+    return CommitterPlan(
+        f"q{number + 1}",
+        random.randrange(plan.partitions),
+        random.choice((0, 50, 300)),
+        pause_ms=random.choice((0, 0, 20, 100)),
+        batches=40,
+    )
+
+
+def _producer(random: Random) -> ProducerPlan:
+    sendings = tuple(
+        Sending(random.randint(5, 40), tuple(random.choice((0, 1, 2)) for _ in range(2)))
+        for _ in range(60)
+    )
+    conditions = random.choice(("none", "sequence", "key", "offset", "offset"))
+    return ProducerPlan("p1", 0, 0, sendings, conditions, wanders=0.2, restarts=0.0)

@@ -1,0 +1,148 @@
+"""Wrong owners: batches in the log twice or torn, ledgers deleted that a list names."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+COMMITS = "fencelog.broker.commits.commits"
+PENDING = "fencelog.broker.commits.pending_core"
+LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
+PIPELINE = "fencelog.broker.append.pipeline"
+LOG_READER = "fencelog.broker.read.log_reader"
+SEGMENT_READER = "fencelog.broker.read.segment_reader"
+
+RULE = "SEMANTICS.md: Commits of ledgers"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "batch-committed-again",
+        RULE,
+        "A batch that comes again is added again.",
+        (
+            Edit(COMMITS, "Commits._found", "last.batch >= batch", "last.batch > batch"),
+            Edit(
+                LEDGER_LIST,
+                "LedgerList.with_commit",
+                "before is None or before.batch < commit.batch",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
+        "abort-without-the-marker",
+        RULE,
+        "An abort does not look whether the batch is committed.",
+        (
+            Edit(
+                COMMITS,
+                "Commits._abort",
+                "if done is not None:",
+                "if False:",
+            ),
+            Edit(
+                COMMITS,
+                "Commits._abort",
+                "if ledger_id in self._node.ledger_list.ledgers:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "claim-of-a-later-owner-ignored",
+        RULE,
+        "An owner that was replaced withdraws what the next one is about to list.",
+        (
+            Edit(
+                PENDING,
+                "_check_epoch",
+                'int(metadata.properties.get("epoch", -1)) > epoch',
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "segments-behind-the-pipelines-back",
+        RULE,
+        "What is appended after a commit gets the offsets of its messages.",
+        (
+            Edit(
+                PIPELINE,
+                "AppendPipeline.adopt",
+                "self.tail_offset += messages",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "appends-not-held-for-a-commit",
+        RULE,
+        "Appends are admitted for offsets that the segments then take.",
+        (
+            Edit(
+                COMMITS,
+                "Commits._adopt",
+                "async with self._access.held():",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        "publish-time-of-the-writer",
+        RULE,
+        "Messages of a commit have the time at which their writer wrote them.",
+        (
+            Edit(
+                SEGMENT_READER,
+                "SegmentReader._batches_of",
+                "self.last_publish_us if self._is_adopted else header.publish_time_us",
+                "header.publish_time_us",
+            ),
+        ),
+    ),
+    Mutant(
+        "tail-cache-across-a-commit",
+        RULE,
+        "Readers get the messages around a commit from memory, and not those of it.",
+        (Edit(LOG_READER, "LogReader.adopt", "self._cache.clear()", "pass"),),
+    ),
+    Mutant(
+        "commits-forgotten-at-a-takeover",
+        RULE,
+        "The next owner does not know what was committed.",
+        (
+            Edit(
+                LEDGER_LIST,
+                "LedgerList.taken_over",
+                "                owner=owner,\n",
+                "                owner=owner,\n                commits={},\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ledger-left-out-by-a-commit",
+        RULE,
+        "A commit leaves the ledger before its own out of the list, whatever is in it.",
+        (
+            Edit(
+                LEDGER_LIST,
+                "LedgerList.with_adopted",
+                "kept[-1].sealed.entries == 0",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-at-the-old-tail-only",
+        RULE,
+        "Readers are not told of the messages of a commit; they see the next append in their "
+        "place.",
+        (
+            Edit(
+                LOG_READER,
+                "LogReader.adopt",
+                "self.tail_offset += segment.sealed.messages",
+                "pass",
+            ),
+        ),
+    ),
+)
