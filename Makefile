@@ -126,6 +126,15 @@ $(VENV)/.installed-all: $(VENV)/.installed
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_fencelog"
 	@touch $@
 
+# The oldest Spark that is supported, in an environment that takes everything else from the first.
+$(OLD_SPARK_VENV)/.installed: $(VENV)/.installed-all
+	@echo "Installing Spark $(OLD_SPARK) beside it into $(OLD_SPARK_VENV)"
+	@$(BIN)/python -m venv --without-pip --clear $(OLD_SPARK_VENV)
+	@$(PIP) --python $(OLD_SPARK_VENV)/bin/python install --no-deps \
+	  'pyspark==$(OLD_SPARK)' 'py4j==$(OLD_SPARK_PY4J)' setuptools
+	@echo "import site; site.addsitedir('$$($(PURELIB))')" > "$$($(OLD_PURELIB))/fencelog.pth"
+	@touch $@
+
 .PHONY: java
 java:
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \

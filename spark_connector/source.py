@@ -85,21 +85,25 @@ class FencelogReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ask the service once for all segments, and plan. The end is fixed from here on."""
         from fencelog.spark_connector.planning.bounds import resolve
+        from fencelog.spark_connector.planning.broker_reads import plan_broker_reads
         from fencelog.spark_connector.planning.planner import plan
         from fencelog.spark_connector.planning.service import fetch
 
         found = asyncio.run(fetch(self._options))
         start, end = resolve(found.partitions, self._options, found.times)
-        tasks = plan(found.partitions, start, end, self._options)
+        through_brokers = self._options.through_brokers or self._options.is_compacted
+        make_tasks = plan_broker_reads if through_brokers else plan
+        tasks = make_tasks(found.partitions, start, end, self._options)
         return [InputPartition(task) for task in tasks]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task, as Arrow batches."""
         from fencelog.spark_connector.read.task import read_task
 
-        if partition.value is None:  # Spark's own placeholder where nothing was planned
+        # Spark's own placeholder where nothing was planned: None in 4.0, with None in it later.
+        if partition is None or partition.value is None:
             return iter(())
-        return read_task(partition.value, self._columns)
+        return read_task(partition.value, self._columns, self._options)
 
 
 def checked_columns(schema: StructType) -> list[str]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from fencelog.api.processes.lifecycle import run_on_uvloop
-from fencelog.api.processes.secret_file import secret_from
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+from fencelog.ledgers.rpc.secret_file import secret_from
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fencelog.api.http.addresses import check_advertised, parse_address
 from fencelog.api.processes.lifecycle import Running
-from fencelog.api.processes.secret_file import secret_from
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.disk.space import BY_DISK, smallest_disk_bytes
@@ -34,6 +33,7 @@ from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.rpc.bookie_port import DEFAULT_RACK, BookieInfo
+from fencelog.ledgers.rpc.secret_file import secret_from
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from fencelog.api.http.addresses import check_advertised, check_listener, parse_address
 from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
 from fencelog.api.processes.lifecycle import Running
-from fencelog.api.processes.secret_file import secret_from
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.app import build_app
@@ -24,6 +23,7 @@ from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
+from fencelog.ledgers.rpc.secret_file import secret_from
 
 DRAIN_TIMEOUT_S = 45.0
 """The time for a broker to end; its supervisor has to wait a little longer before it kills."""

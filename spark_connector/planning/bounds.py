@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.offsets import AtTime, Bound, End, Offsets
@@ -12,14 +12,6 @@ from fencelog.spark_connector.planning.segments import PartitionSegments
 
 TimeOffsets = Mapping[tuple[str, int, int], int]
 """The first offset at or after a time, by (topic, partition, time in µs)."""
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The wanted offsets of a partition: ``start`` up to but not including ``end``."""
-
-    start: int
-    end: int
 
 
 def times_wanted(options: ReadOptions, topic: str, partition: int) -> set[int]:
@@ -42,9 +34,9 @@ def resolve(
     starts: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
     for answer in answers:
-        wanted = _range(answer, options, times)
-        starts.setdefault(answer.topic, {})[answer.partition] = wanted.start
-        ends.setdefault(answer.topic, {})[answer.partition] = wanted.end
+        start, end = _range(answer, options, times)
+        starts.setdefault(answer.topic, {})[answer.partition] = start
+        ends.setdefault(answer.topic, {})[answer.partition] = end
     return starts, ends
 
 
@@ -67,7 +59,9 @@ def _named(bound: Bound) -> Iterator[tuple[str, int]]:
             yield topic, partition
 
 
-def _range(answer: PartitionSegments, options: ReadOptions, times: TimeOffsets) -> OffsetRange:
+def _range(answer: PartitionSegments, options: ReadOptions, times: TimeOffsets) -> tuple[int, int]:
+    if options.is_compacted:
+        answer = replace(answer, earliest_offset=0)  # the view keeps what is trimmed from the log
     start = _offset(options.starting, answer, times)
     end = _offset(options.ending, answer, times)
     if options.fail_on_data_loss:
@@ -79,7 +73,7 @@ def _range(answer: PartitionSegments, options: ReadOptions, times: TimeOffsets) 
             f"{_where(answer)}: starting offset {start} is after ending offset {end}",
         )
     # A time after the last message, or a start by time after the end, is no mistake.
-    return OffsetRange(start, max(start, end))
+    return start, max(start, end)
 
 
 def _offset(bound: Bound, answer: PartitionSegments, times: TimeOffsets) -> int:

@@ -41,6 +41,9 @@ OPTION_NAMES = (
     "targetPartitionBytes",
     "failOnDataLoss",
     "includeHeaders",
+    "readMode",
+    "view",
+    "secretFile",
 )
 
 STREAM_OPTION_NAMES = (
@@ -74,6 +77,12 @@ class ReadOptions:
     target_partition_bytes: int = DEFAULT_TARGET_PARTITION_BYTES
     fail_on_data_loss: bool = True
     include_headers: bool = True
+    through_brokers: bool = False
+    """Executors ask brokers, not bookies."""
+    is_compacted: bool = False
+    """The compacted view is read, which only brokers have."""
+    secret_file: str | None = None
+    """The file on each executor with the secret that bookies ask for."""
 
     @property
     def what(self) -> str:
@@ -114,6 +123,9 @@ def parse_options(options: Mapping[str, str], *, rest: End = End.EARLIEST) -> Re
         ),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         include_headers=given.boolean("includeHeaders", default=True),
+        through_brokers=given.word("readMode", ("direct", "broker"), default="direct") == "broker",
+        is_compacted=given.word("view", ("log", "compacted"), default="log") == "compacted",
+        secret_file=given.text("secretFile"),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
+from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
 
@@ -13,8 +14,11 @@ from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
 class BookieTable:
     """A table of fixed addresses (``host:port``). Implements ``BookieDirectory``."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
+    def __init__(
+        self, addresses: Mapping[str, str], *, credentials: Credentials | None = None
+    ) -> None:
         self._addresses = dict(addresses)
+        self._credentials = credentials
         self._clients: dict[str, BookieClient] = {}
 
     def client(self, bookie_id: str) -> BookieClient:
@@ -23,7 +27,9 @@ class BookieTable:
             address = self._addresses.get(bookie_id)
             if address is None:
                 return AbsentBookie(bookie_id, "was not registered when the query was planned")
-            client = self._clients[bookie_id] = TcpBookieClient(bookie_id, address)
+            client = self._clients[bookie_id] = TcpBookieClient(
+                bookie_id, address, credentials=self._credentials
+            )
         return client
 
     def available(self) -> list[str]:

@@ -28,13 +28,12 @@ _NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
 
 
 class Stretch(NamedTuple):
-    """Consecutive messages of a partition, the first of which has ``base_offset``: one batch, or
-    what several were merged into. ``counts`` and ``publish_times`` (µs since 1970 UTC): of each
-    entry that holds some of them."""
+    """Messages of a partition: one batch, or what several were merged into. ``first_offsets``,
+    ``counts`` and ``publish_times`` (µs since 1970 UTC): of each of them."""
 
     topic: str
     partition: int
-    base_offset: int
+    first_offsets: Sequence[int]
     view: BatchView
     counts: Sequence[int]
     publish_times: Sequence[int]
@@ -72,7 +71,16 @@ def _partition(stretch: Stretch) -> pa.Array:
 
 
 def _offset(stretch: Stretch) -> pa.Array:
-    return pc.add(_NUMBERS.slice(0, stretch.rows), stretch.base_offset)
+    rows = _NUMBERS.slice(0, stretch.rows)
+    bases = [
+        first - row
+        for first, row in zip(
+            stretch.first_offsets, accumulate(stretch.counts, initial=0), strict=False
+        )
+    ]
+    if bases[0] == bases[-1]:  # offsets rise, so there is no gap
+        return pc.add(rows, bases[0])
+    return pc.add(rows, _repeated(bases, stretch.counts, pa.int64()))
 
 
 def _publish_time(stretch: Stretch) -> pa.Array:

@@ -8,14 +8,12 @@ its checksum and the copying of its values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.digest import crc32c
-from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES
 from fencelog.ledgers.record_batch.check import open_batch
 from fencelog.ledgers.record_batch.codecs import CODEC_NONE, decompress
@@ -28,7 +26,7 @@ from fencelog.ledgers.record_batch.format import (
     VERSION,
     BatchView,
 )
-from fencelog.spark_connector.read.entry_table import corrupt, ragged
+from fencelog.spark_connector.read.entry_table import ragged
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -55,34 +53,31 @@ LISTS, NAME_OFFSETS, NAME_DATA, HEADER_OFFSETS, HEADER_DATA = range(7, 12)
 _NONE = memoryview(b"")
 
 
-class SmallBatches(NamedTuple):
-    """The entries to merge, and of each the size of the entry's header and the messages that it
-    says the batch has."""
+class InvalidBatchError(ValueError):
+    """The batch numbered ``index`` is not valid."""
 
-    entries: Sequence[Entry]
-    header_bytes: Ints
-    counts: Ints
+    def __init__(self, index: int, detail: str) -> None:
+        super().__init__(detail)
+        self.index = index
 
 
-def merge_batches(batches: SmallBatches, columns: int) -> BatchView:
+def merge_batches(
+    batches: Sequence[memoryview], counts: Sequence[int] | Ints, columns: int
+) -> BatchView:
     """Return the messages of all batches as one batch with the wanted columns (flags like
-    HAS_KEY), where any of them has these.
+    HAS_KEY), where any of them has these. ``counts``: the messages that each should have.
 
     All checks of ``open_batch`` that keep a message to its own bytes are made. Raises
-    FencelogError(CORRUPT) naming the entry.
+    InvalidBatchError.
     """
-    return _Merge(batches).view(columns)
+    return _Merge(batches, np.asarray(counts)).view(columns)
 
 
 class _Merge:
     """The joined bodies of the batches, and where each buffer of each batch lies in them."""
 
-    def __init__(self, batches: SmallBatches) -> None:
-        self._batches = batches
-        bodies = [
-            entry.payload[start:]
-            for entry, start in zip(batches.entries, batches.header_bytes.tolist(), strict=True)
-        ]
+    def __init__(self, bodies: Sequence[memoryview], counts: Ints) -> None:
+        self._counts_told = counts
         self._sizes = np.array([len(body) for body in bodies], np.int64)
         self._bodies = bodies
         self._refuse(self._sizes < BODY_START)
@@ -174,7 +169,7 @@ class _Merge:
             | (headers["columns"] & ~np.uint16(ALL_COLUMNS) != 0)
             | (headers["zero"] != 0)
             | (headers["count"] == 0)
-            | (headers["count"] != self._batches.counts)
+            | (headers["count"] != self._counts_told)
             | (stored + BODY_START != self._sizes)
             | (padded != headers["size"])
             | (padded > MAX_ENTRY_BYTES)
@@ -210,7 +205,7 @@ class _Merge:
         try:
             whole = decompress(body[1], body[BODY_START:], size)
         except FencelogError as error:
-            raise corrupt(self._batches.entries[index], error.detail) from error
+            raise InvalidBatchError(index, error.detail) from error
         return memoryview(bytes(body[:BODY_START]) + whole)
 
     def _refuse(self, wrong: Flags) -> None:
@@ -218,12 +213,12 @@ class _Merge:
         if not wrong.any():
             return
         index = int(np.flatnonzero(wrong)[0])
-        entry, count = self._batches.entries[index], self._batches.counts[index]
         try:
             info, _ = open_batch(self._bodies[index])
         except FencelogError as error:
-            raise corrupt(entry, error.detail) from error
-        raise corrupt(entry, f"{info.count} messages, its header says {count}")
+            raise InvalidBatchError(index, error.detail) from error
+        told = self._counts_told[index]
+        raise InvalidBatchError(index, f"{info.count} messages, its header says {told}")
 
 
 def _padded(lengths: Ints) -> Ints:

@@ -2,8 +2,8 @@
 asynchronously.
 
 One read is always in flight while the entries of the previous one are decoded. A batch is returned
-as its writer wrote it, wrapped and not copied, unless it is small: small ones are merged, since
-each costs Spark as much as some thousand rows.
+as its writer wrote it, wrapped and not copied, unless it is small: small ones are merged
+(``decode``), since each costs Spark as much as some thousand rows.
 """
 
 from __future__ import annotations
@@ -20,27 +20,11 @@ from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.format.run import Entry
-from fencelog.ledgers.limits import MAX_RUN_ENTRIES, MIB
-from fencelog.ledgers.record_batch.check import open_batch
-from fencelog.ledgers.record_batch.format import (
-    HAS_EVENT_TIME,
-    HAS_HEADERS,
-    HAS_KEY,
-    BatchView,
-    read_batch,
-)
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES
 from fencelog.spark_connector.planning.planner import EntryRange
-from fencelog.spark_connector.read.columns import Stretch, to_arrow
+from fencelog.spark_connector.read.decode import StoredBatches, decode, grouped
 from fencelog.spark_connector.read.entry_table import EntryTable, corrupt
-from fencelog.spark_connector.read.merge import SmallBatches, merge_batches
-
-SMALL_BATCH_ROWS = 8 * 1024
-SMALL_BATCH_BYTES = 1 * MIB
-"""The size that ends a group of joined batches, as SMALL_BATCH_ROWS does. Measured: from 10,000
-rows or 1 MiB on size matters little."""
-
-STORED = {"key": HAS_KEY, "event_time": HAS_EVENT_TIME, "headers": HAS_HEADERS}
-"""The columns that stored batches may lack."""
+from fencelog.spark_connector.read.merge import InvalidBatchError
 
 Emit = Callable[[pa.RecordBatch], Awaitable[None]]
 
@@ -138,12 +122,29 @@ async def _read_some(reader: EntrySource, first: int, last: int) -> list[Entry]:
 
 def _batches(wanted: EntryRange, table: EntryTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows, one Arrow batch for each group of entries."""
-    for group in _grouped(table, _wanted(table, wanted)):
-        base = wanted.base_offset + int(table.first_numbers[group[0]])
-        end = wanted.base_offset + int(table.next_numbers[group[-1]])
-        low, high = max(wanted.start_offset, base), min(wanted.end_offset, end)
-        batch = _decode(table, group, wanted, schema)
-        yield batch if high - low == end - base else batch.slice(low - base, high - low)
+    indices = _wanted(table, wanted)
+    counts = table.counts[indices].tolist()
+    for group in grouped(counts, table.batch_bytes(indices)):
+        picked = indices[group.start : group.stop]
+        entries = [table.entries[index] for index in picked]
+        starts = table.header_bytes[picked].tolist()
+        times = table.publish_times[picked].tolist()
+        if wanted.publish_time_us is not None:
+            times = [wanted.publish_time_us] * len(picked)
+        stored = StoredBatches(
+            wanted.topic,
+            wanted.partition,
+            [entry.payload[start:] for entry, start in zip(entries, starts, strict=True)],
+            counts[group.start : group.stop],
+            (table.first_numbers[picked] + wanted.base_offset).tolist(),
+            times,
+        )
+        try:
+            yield decode(
+                stored, schema, start_offset=wanted.start_offset, end_offset=wanted.end_offset
+            )
+        except InvalidBatchError as error:
+            raise corrupt(entries[error.index], str(error)) from error
 
 
 def _wanted(table: EntryTable, wanted: EntryRange) -> list[int]:
@@ -155,71 +156,3 @@ def _wanted(table: EntryTable, wanted: EntryRange) -> list[int]:
     )
     found: list[int] = np.flatnonzero(holds).tolist()
     return found
-
-
-def _grouped(table: EntryTable, indices: list[int]) -> Iterator[list[int]]:
-    """Yield groups of entries: a large one alone, small neighbours together until they are
-    large."""
-    counts, sizes = table.counts.tolist(), table.batch_bytes(indices)
-    group: list[int] = []
-    rows = size = 0
-    for index, entry_bytes in zip(indices, sizes, strict=True):
-        count = counts[index]
-        if group and (count >= SMALL_BATCH_ROWS or entry_bytes >= SMALL_BATCH_BYTES):
-            yield group
-            group, rows, size = [], 0, 0
-        group.append(index)
-        rows += count
-        size += entry_bytes
-        if rows >= SMALL_BATCH_ROWS or size >= SMALL_BATCH_BYTES:
-            yield group
-            group, rows, size = [], 0, 0
-    if group:
-        yield group
-
-
-def _decode(
-    table: EntryTable, group: list[int], wanted: EntryRange, schema: pa.Schema
-) -> pa.RecordBatch:
-    """Return the messages of a group of entries, consecutive but for entries without messages."""
-    entries = [table.entries[index] for index in group]
-    batches = SmallBatches(entries, table.header_bytes[group], table.counts[group])
-    base_offset = wanted.base_offset + int(table.first_numbers[group[0]])
-    times = table.publish_times[group].tolist()
-    if wanted.publish_time_us is not None:
-        times = [wanted.publish_time_us] * len(group)
-    try:
-        view = _view(batches) if len(group) == 1 else merge_batches(batches, _flags(schema))
-        stretch = Stretch(
-            wanted.topic, wanted.partition, base_offset, view, batches.counts.tolist(), times
-        )
-        return to_arrow(stretch, schema)
-    except ValueError as error:
-        raise corrupt(_first_invalid(batches), str(error)) from error
-
-
-def _flags(schema: pa.Schema) -> int:
-    """Return the columns of stored batches that the schema needs."""
-    return sum(flag for name, flag in STORED.items() if name in schema.names)
-
-
-def _view(batches: SmallBatches) -> BatchView:
-    """Return the only batch, where it lies."""
-    entry, count = batches.entries[0], int(batches.counts[0])
-    try:
-        _, view = read_batch(entry.payload[int(batches.header_bytes[0]) :])
-    except FencelogError as error:
-        raise corrupt(entry, error.detail) from error
-    if view.count != count:
-        raise corrupt(entry, f"{view.count} messages, its header says {count}")
-    return view
-
-
-def _first_invalid(batches: SmallBatches) -> Entry:
-    """Return the entry that does not pass all checks, where Arrow has refused their columns."""
-    for entry, start in zip(batches.entries, batches.header_bytes.tolist(), strict=True):
-        try:
-            open_batch(entry.payload[start:])
-        except FencelogError:
-            return entry
-    return batches.entries[0]

@@ -3,33 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
+from fencelog.api.client import FencelogClient
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.reader.reader import LedgerReader
+from fencelog.ledgers.rpc.secret_file import secret_from
+from fencelog.spark_connector.planning.broker_reads import BrokerTask, ReadTask
+from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.planner import ScanTask
 from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.read.columns import arrow_schema
 from fencelog.spark_connector.read.read_ahead import iterate
 from fencelog.spark_connector.read.scan import Emit, scan_range
+from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
 
 READ_AHEAD_BATCHES = 4
 """The batches that are ready while Spark takes one. The largest is MAX_ENTRY_BYTES, most are near 1
 MiB."""
 
 
-def read_task(task: ScanTask, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_task(
+    task: ReadTask, columns: Sequence[str], options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task in order of its ranges. Raises FencelogError while iterating."""
     schema = arrow_schema(columns)
 
     async def produce(emit: Emit) -> None:
-        bookies = BookieTable(task.bookies)
-        try:
-            for wanted in task.ranges:
-                reader = LedgerReader(wanted.ledger, bookies=bookies)
-                reader.confirm(wanted.last_entry)
-                await scan_range(reader, wanted, schema, emit)
-        finally:
-            await bookies.close()
+        if isinstance(task, BrokerTask):
+            await _read_through_brokers(task, schema, options, emit)
+        else:
+            await _read_from_bookies(task, schema, options, emit)
 
     return iterate(produce, depth=READ_AHEAD_BATCHES)
+
+
+async def _read_from_bookies(
+    task: ScanTask, schema: pa.Schema, options: ReadOptions, emit: Emit
+) -> None:
+    secret = None if options.secret_file is None else Path(options.secret_file)
+    bookies = BookieTable(task.bookies, credentials=secret_from(secret, host=SystemHost()))
+    try:
+        for wanted in task.ranges:
+            reader = LedgerReader(wanted.ledger, bookies=bookies)
+            reader.confirm(wanted.last_entry)
+            try:
+                await scan_range(reader, wanted, schema, emit)
+            except FencelogError as error:
+                if not _may_be_lost(error, options):
+                    raise
+    finally:
+        await bookies.close()
+
+
+async def _read_through_brokers(
+    task: BrokerTask, schema: pa.Schema, options: ReadOptions, emit: Emit
+) -> None:
+    view = COMPACTED if options.is_compacted else LOG
+    async with FencelogClient(options.servers) as client:
+        for wanted in task.reads:
+            await read_through_broker(
+                client, wanted, schema, emit, view=view, skip_lost=not options.fail_on_data_loss
+            )
+
+
+def _may_be_lost(error: FencelogError, options: ReadOptions) -> bool:
+    """Tell whether the query goes on without a ledger that was trimmed after it was planned."""
+    return error.code is ErrorCode.OFFSET_TRIMMED and not options.fail_on_data_loss

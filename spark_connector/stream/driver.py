@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any, Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.broker_reads import ReadTask
 from fencelog.spark_connector.planning.offsets import Offsets
-from fencelog.spark_connector.planning.planner import ScanTask
 from fencelog.spark_connector.planning.segments import PartitionSegments
 from fencelog.spark_connector.stream.admission_core import NO_LIMITS, advanced
 from fencelog.spark_connector.stream.backlog_core import (
@@ -25,7 +25,7 @@ from fencelog.spark_connector.stream.backlog_core import (
 from fencelog.spark_connector.stream.options import StreamOptions
 from fencelog.spark_connector.stream.position_core import StreamPosition
 from fencelog.spark_connector.stream.slices_core import slices
-from fencelog.spark_connector.stream.tasks_core import scan_tasks
+from fencelog.spark_connector.stream.tasks_core import broker_tasks, scan_tasks
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.1
 """The pauses between looks at topics without new messages. Spark asks a hundred times a second, and
@@ -125,7 +125,7 @@ class StreamDriver:
         behind = sum(each.messages for each in backlogs(self._end, self._answers, None))
         return ends_of(self._answers).members() | {"messagesBehind": behind}
 
-    def tasks(self, start: StreamPosition, end: StreamPosition) -> list[ScanTask]:
+    def tasks(self, start: StreamPosition, end: StreamPosition) -> list[ReadTask]:
         """Return the tasks of a micro-batch: the same slices whenever it is planned again."""
         groups = slices(start, end, min_partitions=self._options.read.min_partitions)
         if not groups:
@@ -136,7 +136,9 @@ class StreamDriver:
         if self._options.read.fail_on_data_loss:
             check_complete(end, self._answers)
         self._end = end
-        return scan_tasks(groups, self._answers)
+        if self._options.read.through_brokers:
+            return [*broker_tasks(groups, self._answers)]
+        return [*scan_tasks(groups, self._answers)]
 
     def acknowledge(self, position: StreamPosition) -> None:
         """Move the cursor of the subscription: what is before ``position`` has been processed. A

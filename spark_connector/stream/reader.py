@@ -86,7 +86,7 @@ class FencelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the rows of one task, as Arrow batches."""
         from fencelog.spark_connector.read.task import read_task
 
-        return read_task(partition.value, self._columns)
+        return read_task(partition.value, self._columns, self._options.read)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge what is before ``end``, which Spark has processed."""

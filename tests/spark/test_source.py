@@ -91,6 +91,26 @@ def test_rows_are_the_same_however_they_are_split(
     assert collected(frame) == filled.messages
 
 
+@pytest.mark.parametrize("tasks", [1, 6])
+def test_rows_are_the_same_through_brokers(read: Read, filled: Filled, tasks: int) -> None:
+    frame = read(readMode="broker", minPartitions=str(tasks))
+    assert tasks <= frame.rdd.getNumPartitions() <= tasks + 1
+    assert collected(frame) == filled.messages
+
+
+def test_the_compacted_view_has_the_newest_message_of_every_key(read: Read) -> None:
+    prices = read("spark/prices", view="compacted").selectExpr(
+        "CAST(key AS STRING) AS key", "CAST(CAST(value AS STRING) AS INT) AS price", "offset"
+    )
+    assert sorted(map(tuple, prices.collect())) == [
+        ("a", 9, 27),
+        ("b", 9, 28),
+        ("b", 10, 30),
+        ("c", 9, 29),
+    ]
+    assert read("spark/prices").count() == 31
+
+
 def test_publish_times_rise_with_offsets(read: Read) -> None:
     row = (
         read()
@@ -198,6 +218,7 @@ def test_a_schema_chooses_columns(read: Read, filled: Filled) -> None:
         (EVENTS, {"server": "http://127.0.0.1:1"}, "cannot reach http://127.0.0.1:1"),
         (EVENTS, {"startingOffsets": '{"0": 99999999}'}, "offset_beyond_tail: partition 0 of"),
         (EVENTS, {"endingOffsets": '{"9": 1}'}, "has 3 partitions"),
+        (EVENTS, {"secretFile": "/none/secret"}, "cannot read the secret in /none/secret"),
         ("", {"topicsPattern": "none/.*"}, "topic_not_found: reading topics like none/.* from"),
         (EVENTS, {"endingOffsets": '{"0"'}, "option 'endingOffsets' is not earliest, latest or"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -97,6 +98,11 @@ def test_what_makes_no_sense_is_refused(
         of_partition_0(asked(starting, ending, fail=fail))
     assert raised.value.code is ErrorCode.BAD_REQUEST
     assert named in raised.value.detail
+
+
+def test_the_compacted_view_begins_with_the_first_offset() -> None:
+    everything = asked(Bound(End.EARLIEST), Bound(End.LATEST))
+    assert of_partition_0(replace(everything, is_compacted=True)) == (0, 30)
 
 
 def test_times_are_the_offsets_that_the_service_found() -> None:

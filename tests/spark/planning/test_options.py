@@ -65,6 +65,19 @@ def test_a_read_begins_by_offset_or_by_time(changed: dict[str, str], starting: B
     assert parse_options(GIVEN | changed).starting == starting
 
 
+def test_the_way_to_the_messages_is_chosen() -> None:
+    plain = parse_options(GIVEN)
+    assert not plain.through_brokers
+    assert not plain.is_compacted
+    assert plain.secret_file is None
+    chosen = parse_options(
+        GIVEN | {"readMode": "Broker", "view": "compacted", "secretFile": " /etc/secret "}
+    )
+    assert chosen.through_brokers
+    assert chosen.is_compacted
+    assert chosen.secret_file == "/etc/secret"
+
+
 def test_several_topics_are_named_or_matched() -> None:
     several = parse_options({"server": "http://a:1", "topics": "b, logs/a,default/b"})
     assert several.topics == ("default/b", "logs/a")
@@ -116,6 +129,8 @@ def test_several_topics_are_named_or_matched() -> None:
         ({"topic": "", "topicsPattern": "("}, "option 'topicsPattern' is no regular expression"),
         ({"minPartitions": "0"}, "option 'minPartitions'"),
         ({"minPartitions": "-3"}, "option 'minPartitions'"),
+        ({"readMode": "fast"}, "option 'readMode' is none of direct, broker: 'fast'"),
+        ({"view": "all"}, "option 'view' is none of log, compacted: 'all'"),
         ({"failOnDataLoss": "no"}, "option 'failOnDataLoss' is none of true, false: 'no'"),
         ({"targetPartitionBytes": "64m"}, "option 'targetPartitionBytes'"),
         ({"includeHeaders": "yes"}, "option 'includeHeaders'"),

@@ -34,7 +34,7 @@ messages = st.lists(
 
 def stretch(view: BatchView) -> Stretch:
     """A batch from BASE on in partition 2."""
-    return Stretch("spark/events", 2, BASE, view, [view.count], [1_700_000_000_123_456])
+    return Stretch("spark/events", 2, [BASE], view, [view.count], [1_700_000_000_123_456])
 
 
 def rows(batch: bytes) -> pa.RecordBatch:
@@ -65,10 +65,11 @@ def test_rows_are_the_messages(sent: list[Message]) -> None:
     assert set(arrow["publish_time"].to_pylist()) == {PUBLISHED}
 
 
-def test_each_entry_has_its_publish_time() -> None:
+def test_each_batch_has_its_offset_and_its_publish_time() -> None:
     (_, view) = read_batch(encode_values([b"a", b"b", b"c"]))
     times = [1_700_000_000_123_456, 1_700_000_001_123_456]
-    arrow = to_arrow(Stretch("t", 0, 5, view, [1, 2], times), SCHEMA)
+    arrow = to_arrow(Stretch("t", 0, [5, 9], view, [1, 2], times), SCHEMA)
+    assert arrow["offset"].to_pylist() == [5, 9, 10]
     assert arrow["publish_time"].cast(pa.int64()).to_pylist() == [times[0], times[1], times[1]]
 
 

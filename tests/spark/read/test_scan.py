@@ -18,7 +18,8 @@ from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 from fencelog.spark_connector.planning.planner import EntryRange
 from fencelog.spark_connector.read.columns import arrow_schema
-from fencelog.spark_connector.read.scan import SMALL_BATCH_ROWS, scan_range
+from fencelog.spark_connector.read.decode import SMALL_BATCH_ROWS
+from fencelog.spark_connector.read.scan import scan_range
 
 SCHEMA = arrow_schema(["partition", "offset", "value", "headers", "publish_time"])
 BASE = 500

@@ -9,6 +9,7 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.options import ReadOptions
+from fencelog.spark_connector.planning.planner import ScanTask
 from fencelog.spark_connector.planning.segments import PartitionSegments
 from fencelog.spark_connector.stream.admission_core import NO_LIMITS, TriggerLimits
 from fencelog.spark_connector.stream.driver import (
@@ -82,13 +83,14 @@ def rows(driver: StreamDriver, start: StreamPosition, end: StreamPosition) -> li
     return [
         (found.partition, found.start_offset, found.end_offset)
         for task in driver.tasks(start, end)
-        for found in task.ranges
+        for found in (task.ranges if isinstance(task, ScanTask) else task.reads)
     ]
 
 
-def test_a_micro_batch_asks_the_service_once() -> None:
+@pytest.mark.parametrize("through_brokers", [False, True])
+def test_a_micro_batch_asks_the_service_once(through_brokers: bool) -> None:
     service = ScriptedService([5, 3])
-    driver = opened(service)
+    driver = opened(service, through_brokers=through_brokers)
     start = driver.begin()
     end = driver.next_end(start, limited=False)
     assert (start, end) == (at(0, 0), at(5, 3))

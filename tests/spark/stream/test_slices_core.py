@@ -12,7 +12,7 @@ from fencelog.spark_connector.stream.slices_core import (
     OffsetSlice,
     slices,
 )
-from fencelog.spark_connector.stream.tasks_core import scan_tasks
+from fencelog.spark_connector.stream.tasks_core import broker_tasks, scan_tasks
 from tests.spark.support.logs import BOOKIES, segments
 
 T = "default/t"
@@ -98,3 +98,15 @@ def test_what_is_lost_leaves_the_other_tasks_as_they_are() -> None:
         [],
         [],
     ]
+
+
+def test_slices_become_reads_through_brokers() -> None:
+    answers = [segments((10, 100), (10, 100), earliest=3), segments((5, 5), partition=1)]
+    groups = slices(at(0, 0), at(15, 5), min_partitions=2)
+    reads = [
+        [(r.partition, r.start_offset, r.end_offset) for r in task.reads]
+        for task in broker_tasks(groups, answers)
+    ]
+    assert reads == [[(0, 3, 10)], [(0, 10, 15), (1, 0, 5)]]
+    trimmed = [segments((3, 3), first=12, earliest=12)]
+    assert [len(task.reads) for task in broker_tasks(groups, trimmed)] == [0, 1]

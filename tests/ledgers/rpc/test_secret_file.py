@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fencelog.api.processes.bookie_main import serving_bookie
-from fencelog.api.processes.secret_file import secret_from
 from fencelog.bookie.engine.bookie import BookieConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.secret_file import secret_from
 
 HOST = SystemHost()
 

@@ -1,0 +1,120 @@
+"""Reading through brokers: exactly the wanted messages, however pages fall."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencelog.api.client import ReadPage
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import FramedBatch, encode_values
+from fencelog.spark_connector.planning.broker_reads import BrokerRead
+from fencelog.spark_connector.read.columns import arrow_schema
+from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
+
+SCHEMA = arrow_schema(["topic", "partition", "offset", "value", "publish_time"])
+
+
+def frame(offset: int, count: int) -> FramedBatch:
+    values = [b"%d" % number for number in range(offset, offset + count)]
+    return FramedBatch(offset, offset, count, memoryview(encode_values(values)))
+
+
+class Broker:
+    """A partition that is answered ``page`` batches at a time, and may fail sometimes."""
+
+    def __init__(self, frames: list[FramedBatch], *, page: int = 3) -> None:
+        self.frames = frames
+        self.page = page
+        self.tail = frames[-1].base_offset + frames[-1].count
+        self.earliest = 0
+        self.failures: list[ErrorCode] = []
+        self.views: set[str] = set()
+
+    async def read(self, topic: str, partition: int, start: int, /, *, view: str) -> ReadPage:
+        assert (topic, partition) == ("a/t", 3)
+        self.views.add(view)
+        if self.failures:
+            raise FencelogError(self.failures.pop(), "not now")
+        if start < self.earliest:
+            raise FencelogError(ErrorCode.OFFSET_TRIMMED, "trimmed", earliest_offset=self.earliest)
+        wanted = [f for f in self.frames if f.base_offset + f.count > start][: self.page]
+        following = wanted[-1].base_offset + wanted[-1].count if wanted else self.tail
+        return ReadPage(following, self.tail, following >= self.tail, wanted, start_offset=start)
+
+
+async def rows(
+    broker: Broker, start: int, end: int | None, *, view: str = LOG, skip_lost: bool = False
+) -> list[tuple[int, bytes]]:
+    batches: list[pa.RecordBatch] = []
+
+    async def emit(batch: pa.RecordBatch) -> None:
+        batches.append(batch)
+
+    wanted = BrokerRead("a/t", 3, start, end, 0)
+    await read_through_broker(broker, wanted, SCHEMA, emit, view=view, skip_lost=skip_lost)
+    return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist() if row]
+
+
+def exactly(start: int, end: int) -> list[tuple[int, bytes]]:
+    return [(offset, b"%d" % offset) for offset in range(start, end)]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 5), st.data())
+@settings(max_examples=60)
+async def test_exactly_the_wanted_messages_come_in_order(
+    counts: list[int], page: int, data: st.DataObject
+) -> None:
+    offsets = [sum(counts[:n]) for n in range(len(counts))]
+    broker = Broker([frame(*pair) for pair in zip(offsets, counts, strict=True)], page=page)
+    start = data.draw(st.integers(0, broker.tail))
+    end = data.draw(st.integers(start, broker.tail))
+    assert await rows(broker, start, end) == exactly(start, end)
+    assert broker.views <= {LOG}
+
+
+async def test_the_compacted_view_has_gaps_and_is_read_to_its_tail() -> None:
+    broker = Broker([frame(2, 1), frame(7, 2), frame(20, 3)], page=2)
+    got = await rows(broker, 0, None, view=COMPACTED)
+    assert got == [*exactly(2, 3), *exactly(7, 9), *exactly(20, 23)]
+    assert broker.views == {COMPACTED}
+    assert await rows(broker, 0, 21, view=COMPACTED) == got[:4]
+
+
+async def test_a_broker_that_is_away_for_a_moment_is_asked_again() -> None:
+    broker = Broker([frame(0, 5)])
+    broker.failures = [ErrorCode.NO_OWNER, ErrorCode.REQUEST_TIMEOUT]
+    assert await rows(broker, 0, 5) == exactly(0, 5)
+
+
+async def test_what_was_trimmed_fails_or_is_skipped() -> None:
+    broker = Broker([frame(0, 5), frame(5, 5)])
+    broker.earliest = 5
+    with pytest.raises(FencelogError) as raised:
+        await rows(broker, 0, 10)
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+    assert await rows(broker, 0, 10, skip_lost=True) == exactly(5, 10)
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        ([frame(0, 5), frame(6, 4)], "partition 3 of a/t: the server left out offset 5"),
+        ([frame(0, 5)], "ends at 5, and had offsets up to 10"),
+        (
+            [frame(0, 5), replace(frame(5, 5), count=6)],
+            "the batch at offset 5 is not valid: 5 messages, its header says 6",
+        ),
+        ([frame(0, 5), replace(frame(5, 5), batch=frame(9, 9).batch)], "9 messages"),
+    ],
+)
+async def test_a_page_without_what_was_asked_for_is_refused(
+    frames: list[FramedBatch], named: str
+) -> None:
+    with pytest.raises(FencelogError, match=named) as raised:
+        await rows(Broker(frames), 0, 10)
+    assert raised.value.code is ErrorCode.CORRUPT
