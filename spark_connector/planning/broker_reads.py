@@ -85,7 +85,7 @@ def _cut(
     messages = high - low
     if messages <= 0:
         return
-    count = min(messages, max(1, size // target))
+    count = min(messages, max(1, (size + target // 2) // target))
     bounds = [low + messages * number // count for number in range(count + 1)]
     for begin, end in pairwise(bounds):
         yield _read(answer, begin, end, size // count)
@@ -96,13 +96,15 @@ def _read(answer: PartitionSegments, low: int, high: int | None, size: int) -> B
 
 
 def _pack(reads: Sequence[BrokerRead], target: int) -> Iterator[list[BrokerRead]]:
-    """Yield groups of neighbouring reads that reach ``target`` bytes; small partitions share a
-    task."""
+    """Yield groups of neighbouring reads of at most ``target`` bytes, or one that is larger; small
+    partitions share a task."""
     group: list[BrokerRead] = []
-    for piece in reads:
-        group.append(piece)
-        if sum(member.size_bytes for member in group) >= target:
+    total = 0
+    for read in reads:
+        if group and total + read.size_bytes > target:
             yield group
-            group = []
+            group, total = [], 0
+        group.append(read)
+        total += read.size_bytes
     if group:
         yield group
