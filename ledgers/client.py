@@ -17,7 +17,7 @@ from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.quorum import validate_quorums
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
+from fencelog.ledgers.recovery.recovery import Recovered, fence_ledger, recover_with_last
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
@@ -145,9 +145,13 @@ class LedgerClient:
         return LedgerReader(metadata, bookies=self._bookies, key=self._key, source=self.ledgers)
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
-        """Fence and close a ledger, see ``recover_ledger``. A closed ledger's metadata is returned
-        as it is."""
-        return await recover_ledger(
+        """Fence and close a ledger, see ``recover_with_last``. A closed ledger's metadata is
+        returned as it is."""
+        return (await self.recover_with_last(ledger_id)).metadata
+
+    async def recover_with_last(self, ledger_id: int) -> Recovered:
+        """Do the same as ``recover``, and return the last entry too if that has read it."""
+        return await recover_with_last(
             ledger_id,
             ledgers=self.ledgers,
             bookies=self._bookies,

@@ -11,6 +11,7 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
+from fencelog.ledgers.recovery.recovery import Recovered
 
 
 class EntryWriter(Protocol):
@@ -74,6 +75,8 @@ class Ledgers(Protocol):
     def reader(self, metadata: LedgerMetadata) -> EntryReader: ...
 
     async def recover(self, ledger_id: int) -> LedgerMetadata: ...
+
+    async def recover_with_last(self, ledger_id: int) -> Recovered: ...
 
     async def describe(
         self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]

@@ -27,6 +27,7 @@ from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import CreateLedger, Effect, Recover, RestoreState, TakeOver
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
+from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
@@ -116,8 +117,8 @@ class _Takeover:
     async def _recover(self, ledger_id: int) -> int:
         """Fence and close a ledger, and collect its facts; return its last entry."""
         factory, segment = self._factory, self._segments[ledger_id]
-        metadata = await factory.ledgers.recover(ledger_id)
-        sealed = await _facts_of(factory.ledgers, metadata, now_us=factory.host.now_us())
+        metadata, last = await factory.ledgers.recover_with_last(ledger_id)
+        sealed = await _facts_of(factory.ledgers, metadata, last, now_us=factory.host.now_us())
         if segment.sealed is not None and segment.sealed.messages != sealed.messages:
             raise FencelogError(
                 ErrorCode.CORRUPT,
@@ -178,9 +179,12 @@ async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: Partiti
             next_entry = entry.entry_id + 1
 
 
-async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) -> Sealed:
-    """Return the facts of a closed ledger for the ledger list, computed from its last entry."""
-    last = await ledgers.reader(metadata).read_last()
+async def _facts_of(
+    ledgers: Ledgers, metadata: LedgerMetadata, last: Entry | None, *, now_us: int
+) -> Sealed:
+    """Return the facts of a closed ledger for the ledger list, computed from its last entry, which
+    is read unless it is known."""
+    last = last or await ledgers.reader(metadata).read_last()
     if last is None:
         return Sealed(entries=0, messages=0, size=0, last_publish_us=0, sealed_us=now_us)
     header = read_entry_header(last.payload)

@@ -9,7 +9,7 @@ until the end (rule 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fencelog.ledgers.errors import FencelogError, recovery_incomplete
@@ -59,6 +59,8 @@ class Close:
     fragments: tuple[Fragment, ...]
     last_entry_id: int
     length: int
+    last: Entry | None
+    """The entry at the end; None: the ledger is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,10 @@ class RecoveryCore:
 
     The ledger's length before the first entry found stands in that entry. The entry at
     ``start_lac`` is needed only where none is found: it may lie in an older fragment, whose bookies
-    are needed for nothing else. With ``accepted`` (``AcceptedLoss``), where that entry is lost as
-    well, the one before it takes its place, and so on: all of them were acknowledged, so the whole
-    write set of each has to report its absence.
+    are needed for nothing else. A bookie that has just answered is asked for it first, and the
+    others only if it has no copy: one is enough, since the entry exists. With ``accepted``
+    (``AcceptedLoss``), where that entry is lost as well, the one before it takes its place, and so
+    on: all of them were acknowledged, so the whole write set of each has to report its absence.
     """
 
     def __init__(
@@ -96,6 +99,9 @@ class RecoveryCore:
         self._copies: dict[int, Copy] = {}
         self._next_read = start_lac + 1
         self._at_end = False
+        self._last: Entry | None = None
+        self._not_asked: tuple[str, ...] = ()
+        """The bookies that are asked for the entry at the start if the first one has no copy."""
         self._settled = start_lac
         self._entry_bytes = MAX_READ_BYTES // 4
 
@@ -124,7 +130,9 @@ class RecoveryCore:
             self._copies[entry_id] = answer
         else:
             round_.answer(bookie_id, answer)
-        return self._length_answer(round_) if entry_id == self._start_lac else self._go_on()
+        if entry_id == self._start_lac:
+            return self._length_answer(round_)
+        return self._go_on(bookie_id if bookie_id in round_.negative else None)
 
     def write_reply(
         self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
@@ -150,8 +158,9 @@ class RecoveryCore:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _go_on(self) -> list[RecoveryEffect]:
-        """Use the decided answers, in order, then read on or finish."""
+    def _go_on(self, at_hand: str | None = None) -> list[RecoveryEffect]:
+        """Use the decided answers, in order, then read on or finish. ``at_hand``: the bookie that
+        has just answered."""
         effects: list[RecoveryEffect] = []
         while not self._at_end:
             head = self.writer.last_add_pushed + 1
@@ -171,14 +180,14 @@ class RecoveryCore:
                 self._at_end = True
                 self._rounds.clear()
                 self._copies.clear()
-        return [*effects, *self._read_on(), *self._finish()]
+        return [*effects, *self._read_on(), *self._finish(at_hand)]
 
     def _read_on(self) -> list[RecoveryEffect]:
         effects: list[RecoveryEffect] = []
         while not self._at_end and self._may_read():
             entry_id, self._next_read = self._next_read, self._next_read + 1
             count = 1 if self._is_striped else MAX_RUN_ENTRIES
-            effects += self._ask(entry_id, count, fence=True)
+            effects += self._ask(entry_id, count)
         return effects
 
     def _may_read(self) -> bool:
@@ -193,9 +202,9 @@ class RecoveryCore:
     def _is_striped(self) -> bool:
         return self._snapshot.ensemble_size > self._snapshot.write_quorum
 
-    def _ask(self, entry_id: int, count: int, *, fence: bool) -> list[RecoveryEffect]:
+    def _ask(self, entry_id: int, count: int) -> list[RecoveryEffect]:
         self._rounds[entry_id] = round_ = EntryRound(self._snapshot, entry_id, self._accepted)
-        return [ReadCopy(entry_id, bookie, count, fence) for bookie in round_.bookies]
+        return [ReadCopy(entry_id, bookie, count, fence=True) for bookie in round_.bookies]
 
     # -- rewriting -------------------------------------------------------------------------------
 
@@ -206,7 +215,7 @@ class RecoveryCore:
                 what = f"entry {entry.entry_id} does not continue its length {self._length}"
                 return self._abort(recovery_incomplete(self._snapshot.ledger_id, what, {}))
             self._length = entry.length
-        last = copy.entries[-1]
+        last = self._last = copy.entries[-1]
         self._entry_bytes = expected_entry_bytes(self._entry_bytes, len(last.payload))
         self._settled = self.writer.last_add_pushed
         effects = self.writer.push(copy.run, count=len(copy.entries), length=last.length)
@@ -234,22 +243,36 @@ class RecoveryCore:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def _finish(self) -> list[RecoveryEffect]:
+    def _finish(self, at_hand: str | None = None) -> list[RecoveryEffect]:
         if not self._at_end or self.writer.has_pending:
             return []
         if self._length is None:
-            return self._ask(self._start_lac, 1, fence=False)
+            return self._ask_for_length(at_hand)
         # Where entries were recovered the end is the last of them, otherwise the entry that the
         # length is of.
         has_recovered = self.writer.lac > self._first_lac
         end = self.writer.lac if has_recovered else self._start_lac
-        self.finished = Close(self.writer.metadata.fragments, end, self._length)
+        self.finished = Close(self.writer.metadata.fragments, end, self._length, self._last)
         return [self.finished]
+
+    def _ask_for_length(self, at_hand: str | None) -> list[RecoveryEffect]:
+        round_ = EntryRound(self._snapshot, self._start_lac, self._accepted)
+        self._rounds[self._start_lac] = round_
+        asked = tuple(bookie for bookie in round_.bookies if bookie == at_hand) or round_.bookies
+        self._not_asked = tuple(bookie for bookie in round_.bookies if bookie not in asked)
+        return self._read_at_start(asked)
+
+    def _read_at_start(self, bookies: Iterable[str]) -> list[RecoveryEffect]:
+        return [ReadCopy(self._start_lac, bookie, 1, fence=False) for bookie in bookies]
 
     def _length_answer(self, round_: EntryRound) -> list[RecoveryEffect]:
         if round_.found:
-            self._length = self._copies[self._start_lac].entries[0].length
+            self._last = self._copies[self._start_lac].entries[0]
+            self._length = self._last.length
             return self._finish()
+        if self._not_asked:
+            others, self._not_asked = self._not_asked, ()
+            return self._read_at_start(others)
         if not round_.is_over:
             return []
         if not round_.is_given_up:

@@ -19,9 +19,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from functools import partial
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import slice_run
+from fencelog.ledgers.format.run import Entry, slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery, closed_by_recoverer
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess, update_metadata
@@ -42,6 +43,14 @@ from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.core import ChangeEnsemble, Send
 
 
+class Recovered(NamedTuple):
+    """A ledger that is closed. ``last``: its last entry, if the recovery has read it; None: it is
+    empty, or another client has closed it."""
+
+    metadata: LedgerMetadata
+    last: Entry | None = None
+
+
 async def recover_ledger(
     ledger_id: int,
     *,
@@ -51,7 +60,23 @@ async def recover_ledger(
     key: bytes = b"",
     accepted: AcceptedLoss | None = None,
 ) -> LedgerMetadata:
-    """Close a ledger safely, whichever writer it had; returns the closed metadata.
+    """Close a ledger safely and return its metadata, see ``recover_with_last``."""
+    recovered = await recover_with_last(
+        ledger_id, ledgers=ledgers, bookies=bookies, placement=placement, key=key, accepted=accepted
+    )
+    return recovered.metadata
+
+
+async def recover_with_last(
+    ledger_id: int,
+    *,
+    ledgers: MetadataAccess,
+    bookies: BookieDirectory,
+    placement: Placement,
+    key: bytes = b"",
+    accepted: AcceptedLoss | None = None,
+) -> Recovered:
+    """Close a ledger safely, whichever writer it had.
 
     ``accepted``: only with the consent of a person (``AcceptedLoss``); it records what was lost.
 
@@ -61,7 +86,7 @@ async def recover_ledger(
     base, version = await ledgers.get(ledger_id)
     base, version = await update_metadata(ledgers, base, version, begin_recovery)
     if base.is_closed:
-        return base
+        return Recovered(base)
     try:
         fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
         for index, error in fence.failed.items():
@@ -76,7 +101,7 @@ async def recover_ledger(
         )
         end = await recovery.run()
     except FencelogError as error:
-        return await _closed_by_another(ledger_id, ledgers, error)
+        return Recovered(await _closed_by_another(ledger_id, ledgers, error))
     close = partial(
         closed_by_recoverer,
         snapshot=base,
@@ -85,7 +110,8 @@ async def recover_ledger(
         length=end.length,
     )
     closed, _ = await update_metadata(ledgers, base, version, close)
-    return closed
+    is_ours = (closed.last_entry_id, closed.length) == (end.last_entry_id, end.length)
+    return Recovered(closed, end.last if is_ours else None)
 
 
 async def _closed_by_another(

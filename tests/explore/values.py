@@ -142,6 +142,7 @@ _HOW: dict[type, How] = {
     Link: _link,
     LedgerMetadata: _metadata,
     Copy: lambda value, renaming: ("copy", value.run),
+    Entry: lambda value, renaming: ("entry", value.entry_id, bytes(value.payload)),
 }
 
 

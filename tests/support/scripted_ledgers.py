@@ -16,6 +16,7 @@ from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
+from fencelog.ledgers.recovery.recovery import Recovered
 
 
 class ScriptedWriter:
@@ -220,6 +221,9 @@ class ScriptedLedgers:
             last = self.stored.get(ledger_id, len(writer.payloads) - 1)
             self.close_at(writer, last)
         return self.closed[ledger_id]
+
+    async def recover_with_last(self, ledger_id: int) -> Recovered:
+        return Recovered(await self.recover(ledger_id))
 
     async def describe(
         self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]

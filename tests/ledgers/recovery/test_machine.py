@@ -42,6 +42,15 @@ def copy(first: int, count: int = 1, *, size: int = 10, before: int | None = Non
     return Copy(run, verify_entries(run))
 
 
+def end_at(last: int, metadata: LedgerMetadata | None = None, *, of_run: int = 1) -> Close:
+    """The end of a ledger whose entries have ten bytes each; the last came in a run of so many."""
+    entry = copy(last + 1 - of_run, of_run).entries[-1]
+    return Close((metadata or ledger()).fragments, last, entry.length, entry)
+
+
+EMPTY = Close(ledger().fragments, -1, 0, None)
+
+
 def reads(effects: Iterable[RecoveryEffect]) -> list[tuple[int, str]]:
     return [(e.entry_id, e.bookie_id) for e in effects if isinstance(e, ReadCopy)]
 
@@ -69,7 +78,7 @@ def test_an_empty_ledger_is_closed_after_two_negatives() -> None:
     assert all(isinstance(e, ReadCopy) and e.fence for e in effects)
     assert core.read_answer(0, "b3", NO_ENTRY) == []
     assert core.is_reading(0)
-    assert core.read_answer(0, "b1", NO_ENTRY) == [Close(ledger().fragments, -1, 0)]
+    assert core.read_answer(0, "b1", NO_ENTRY) == [EMPTY]
     assert not core.is_reading(0)
     assert core.read_answer(0, "b2", copy(0)) == []  # too late
 
@@ -87,7 +96,7 @@ def test_the_next_batch_is_read_while_one_is_rewritten_and_no_further() -> None:
     third = acknowledge(core, sends(first)[:2])
     assert sorted(reads(third)) == [(10, "b1"), (10, "b2"), (10, "b3")]
     assert negatives(core, 10, "b1", "b2") == []  # the rest is not durable yet
-    assert acknowledge(core, sends(second)[:2]) == [Close(ledger().fragments, 9, 100)]
+    assert acknowledge(core, sends(second)[:2]) == [end_at(9, of_run=5)]
 
 
 def test_only_the_first_copy_is_used() -> None:
@@ -136,7 +145,7 @@ def test_an_entry_beyond_the_end_is_never_recovered_past_a_hole() -> None:
     assert [send.run.first_entry_id for send in sends(used)] == [0, 0, 0]
     assert reads(used) == []
     assert not core.is_reading(3)
-    assert acknowledge(core, sends(used)[:2]) == [Close(STRIPED.fragments, 0, 10)]
+    assert acknowledge(core, sends(used)[:2]) == [end_at(0, STRIPED)]
 
 
 def test_doubt_beyond_the_end_is_of_no_concern_doubt_at_it_aborts() -> None:
@@ -154,7 +163,7 @@ def test_the_length_is_taken_from_the_first_entry_found() -> None:
     core.start()
     used = core.read_answer(7, "b1", copy(7))
     acknowledge(core, sends(used)[:2])
-    assert negatives(core, 8, "b1", "b2") == [Close(ledger().fragments, 7, 80)]
+    assert negatives(core, 8, "b1", "b2") == [end_at(7)]
 
 
 def test_the_entry_at_the_start_is_read_only_for_the_length_of_an_empty_tail() -> None:
@@ -166,14 +175,25 @@ def test_the_entry_at_the_start_is_read_only_for_the_length_of_an_empty_tail() -
     assert core.is_reading(6)
     assert core.read_answer(6, "b1", NO_ENTRY) == []
     assert core.read_answer(6, "b3", TIMEOUT) == []  # nothing is concluded from it
-    assert core.read_answer(6, "b2", copy(6)) == [Close(metadata.fragments, 6, 70)]
+    assert core.read_answer(6, "b2", copy(6)) == [end_at(6, metadata)]
+
+
+def test_a_bookie_that_has_just_answered_is_asked_alone_for_the_entry_at_the_start() -> None:
+    core = RecoveryCore(ledger(), start_lac=6)
+    core.start()
+    assert core.read_answer(7, "b1", TIMEOUT) == []
+    assert negatives(core, 7, "b3", "b2") == [ReadCopy(6, "b2", 1, fence=False)]
+    asked = core.read_answer(6, "b2", TIMEOUT)
+    assert asked == [ReadCopy(6, bookie, 1, fence=False) for bookie in ("b1", "b3")]
+    assert core.read_answer(6, "b1", copy(6)) == [end_at(6)]
 
 
 def test_without_a_copy_of_the_entry_at_the_start_nothing_is_closed() -> None:
     core = RecoveryCore(ledger(), start_lac=6)
     core.start()
-    negatives(core, 7, "b1", "b2")
-    assert negatives(core, 6, "b1", "b2") == []
+    assert reads(negatives(core, 7, "b1", "b2")) == [(6, "b2")]
+    assert reads(negatives(core, 6, "b2")) == [(6, "b1"), (6, "b3")]
+    assert negatives(core, 6, "b1") == []
     assert core.is_reading(6)  # it was acknowledged: noes prove nothing, the third may have it
     (abort,) = core.read_answer(6, "b3", TIMEOUT)
     assert not core.is_reading(6)
@@ -234,7 +254,7 @@ def test_without_room_for_another_fragment_the_ensemble_stays(
     assert isinstance(change, ChangeEnsemble)
     assert core.ensemble_chosen(change, ("b9", "b2", "b3")) == []
     acknowledge(core, used[1:])
-    assert negatives(core, 1, "b1", "b2") == [Close(ledger().fragments, 0, 10)]
+    assert negatives(core, 1, "b1", "b2") == [end_at(0)]
 
 
 def limbo(core: RecoveryCore, entry_id: int, *bookies: str) -> list[RecoveryEffect]:
@@ -251,7 +271,7 @@ def test_a_write_set_in_limbo_aborts_and_with_consent_is_the_end() -> None:
     core = RecoveryCore(ledger(), start_lac=-1, accepted=accepted)
     core.start()
     assert limbo(core, 0, "b1", "b2") == []
-    assert limbo(core, 0, "b3") == [Close(ledger().fragments, -1, 0)]
+    assert limbo(core, 0, "b3") == [EMPTY]
     assert accepted.entries == {0: ("b1", "b2", "b3")}
 
 
@@ -261,7 +281,7 @@ def test_with_consent_the_end_is_after_the_last_copy_that_is_found() -> None:
     core.start()
     used = core.read_answer(4, "b2", copy(4, 2))
     acknowledge(core, sends(used)[:2])
-    assert limbo(core, 6, "b1", "b2", "b3") == [Close(ledger().fragments, 5, 60)]
+    assert limbo(core, 6, "b1", "b2", "b3") == [end_at(5, of_run=2)]
     assert accepted.entries == {6: ("b1", "b2", "b3")}
 
 
@@ -276,7 +296,7 @@ def test_with_consent_acknowledged_entries_are_given_up_down_to_one_that_is_ther
     assert not core.is_reading(6)
     assert core.is_reading(5)
     limbo(core, 5, "b1", "b2", "b3")
-    assert core.read_answer(4, "b3", copy(4)) == [Close(ledger().fragments, 4, 50)]
+    assert core.read_answer(4, "b3", copy(4)) == [end_at(4)]
     assert accepted.entries == {
         5: ("b1", "b2", "b3"),
         6: ("b1", "b2"),
@@ -289,7 +309,7 @@ def test_with_consent_a_ledger_of_which_nothing_is_left_is_closed_empty() -> Non
     core.start()
     limbo(core, 2, "b1", "b2", "b3")
     limbo(core, 1, "b1", "b2", "b3")
-    assert limbo(core, 0, "b1", "b2", "b3") == [Close(ledger().fragments, -1, 0)]
+    assert limbo(core, 0, "b1", "b2", "b3") == [EMPTY]
 
 
 @pytest.mark.parametrize("last", [TIMEOUT, NO_ENTRY])
@@ -298,6 +318,6 @@ def test_consent_covers_nothing_but_limbo(last: FencelogError) -> None:
     core = RecoveryCore(ledger(), start_lac=6, accepted=AcceptedLoss())
     core.start()
     negatives(core, 7, "b1", "b2")
-    negatives(core, 6, "b1", "b2")
+    negatives(core, 6, "b2", "b1")
     (abort,) = core.read_answer(6, "b3", last)
     assert isinstance(abort, Abort)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.ledgers.recovery.recovery import recover_ledger
+from fencelog.ledgers.recovery.recovery import recover_ledger, recover_with_last
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
 from tests.support.scripted_cluster import Cluster, MakeCluster
 
@@ -38,6 +39,17 @@ async def test_everything_acknowledged_survives_its_writer(cluster: Cluster) -> 
     assert closed.state is LedgerState.CLOSED
     assert (closed.last_entry_id, closed.length) == (49, sum(map(len, payloads)))
     assert await contents(cluster, closed) == payloads
+
+
+async def test_the_last_entry_comes_with_a_recovery_that_has_read_it(cluster: Cluster) -> None:
+    await cluster.write(cluster.create(), b"0", b"1")
+    recover = partial(
+        recover_with_last, 1, ledgers=cluster.ledgers, bookies=cluster, placement=cluster.placement
+    )
+    metadata, last = await recover()
+    assert last is not None
+    assert (metadata.last_entry_id, last.entry_id, bytes(last.payload)) == (1, 1, b"1")
+    assert await recover() == (metadata, None)  # it is closed: nothing was read
 
 
 async def test_the_old_writer_can_no_longer_be_acknowledged(cluster: Cluster) -> None:

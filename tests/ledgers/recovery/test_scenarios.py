@@ -14,7 +14,11 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
+from fencelog.ledgers.recovery.recovery import (
+    fence_ledger,
+    recover_ledger,
+    recover_with_last,
+)
 from fencelog.ledgers.recovery.rules import Verdict
 from tests.support.metadata_nodes import later
 from tests.support.scripted_cluster import Cluster, MakeCluster
@@ -93,6 +97,24 @@ async def test_closed_by_another_meanwhile_is_adopted(cluster: Cluster) -> None:
     for name in ("b2", "b3"):
         cluster.bookies[name].fault = failing("recovery add")
     assert await recover(cluster) is others[0]
+
+
+async def test_a_last_entry_below_the_end_of_another_recovery_is_not_the_last(
+    cluster: Cluster,
+) -> None:
+    """Two recoveries may end differently where the outcome of the last entry is not known."""
+    await cluster.write(cluster.create(), b"0")
+
+    def close() -> None:
+        metadata, version = cluster.ledgers.values[1]
+        closed = metadata.closed(last_entry_id=1, length=2)
+        cluster.ledgers.values[1] = (closed, later(version, 1))
+
+    cluster.bookies["b1"].fault = once("recovery add", close)
+    closed, last = await recover_with_last(
+        1, ledgers=cluster.ledgers, bookies=cluster, placement=cluster.placement
+    )
+    assert (closed.last_entry_id, last) == (1, None)
 
 
 async def test_an_unfinished_recovery_keeps_its_reason_when_metadata_is_away(

@@ -61,6 +61,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_recovery.ADOPTED,
     *mutants_replay.BOOT,
     *mutants_storage.DECAYED_HEADERS,
     *mutants_storage.ACROSS_THE_END,

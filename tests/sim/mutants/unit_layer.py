@@ -69,6 +69,7 @@ TESTS = {
         "recovery-closes-before-it-has-rewritten",
         "takeover-takes-limbo-for-no",
     ),
+    "tests/ledgers/recovery/test_scenarios.py": ("last-entry-of-another-end",),
     "tests/ledgers/recovery/test_recovery.py": (
         "lac-reads-do-not-fence",
         "recovery-does-not-fence",

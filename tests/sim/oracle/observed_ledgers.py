@@ -17,6 +17,7 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.recovery.recovery import Recovered
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.sim.oracle.history import History, WrittenLedger
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -69,9 +70,12 @@ class ObservedLedgers:
         self._client.check_placement(replication)
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
-        metadata = await self._client.recover(ledger_id)
-        self._history.told_closed("a broker", metadata)
-        return metadata
+        return (await self.recover_with_last(ledger_id)).metadata
+
+    async def recover_with_last(self, ledger_id: int) -> Recovered:
+        recovered = await self._client.recover_with_last(ledger_id)
+        self._history.told_closed("a broker", recovered.metadata)
+        return recovered
 
 
 class ObservedWriter:

@@ -33,7 +33,7 @@ COVERAGE = (
         # set before the ledger ends there. So they do not, here.
         (
             Edit(QUORUM, "is_ensemble_covered", "    return all(\n", "    return any(\n"),
-            Edit(MACHINE, "RecoveryCore._read_on", "fence=True", "fence=False"),
+            Edit(MACHINE, "RecoveryCore._ask", "fence=True", "fence=False"),
         ),
     ),
     Mutant(
@@ -149,9 +149,9 @@ FENCING = (
         (
             Edit(
                 MACHINE,
-                "RecoveryCore._read_on",
-                "self._ask(entry_id, count, fence=True)",
-                "self._ask(entry_id, count, fence=False)",
+                "RecoveryCore._ask",
+                "fence=True",
+                "fence=False",
             ),
         ),
     ),
@@ -184,9 +184,9 @@ FENCING = (
             ),
             Edit(
                 MACHINE,
-                "RecoveryCore._read_on",
-                "self._ask(entry_id, count, fence=True)",
-                "self._ask(entry_id, count, fence=False)",
+                "RecoveryCore._ask",
+                "fence=True",
+                "fence=False",
             ),
         ),
     ),
@@ -351,7 +351,7 @@ REWRITING = (
         (
             Edit(
                 SHELL,
-                "recover_ledger",
+                "recover_with_last",
                 "        end = await recovery.run()\n",
                 "        try:\n"
                 "            end = await recovery.run()\n"
@@ -382,3 +382,19 @@ REWRITING = (
 )
 
 MUTANTS = (*COVERAGE, *FENCING, *READING, *REWRITING, *CLOSING)
+
+ADOPTED = (
+    Mutant(
+        "last-entry-of-another-end",
+        "PROTOCOL.md rule 5",
+        "A recovery that adopts the end of another one passes on its own last entry.",
+        (
+            Edit(
+                SHELL,
+                "recover_with_last",
+                "end.last if is_ours else None",
+                "end.last",
+            ),
+        ),
+    ),
+)

@@ -15,12 +15,12 @@ TAKEOVER = "fencelog.broker.partition.takeover"
 
 _UNFENCED = (
     "            reader = await factory.ledgers.open(segment.ledger_id)\n"
-    "            last = await reader.read_lac()\n"
+    "            end = await reader.read_lac()\n"
     "            closed = reader.metadata.state.CLOSED\n"
     '            replace = __import__("dataclasses").replace\n'
-    "            metadata = replace(\n"
-    "                reader.metadata, state=closed, last_entry_id=last, length=0\n"
-    "            )\n"
+    "            metadata, last = replace(\n"
+    "                reader.metadata, state=closed, last_entry_id=end, length=0\n"
+    "            ), None\n"
 )
 
 TAKING_OVER = (
@@ -32,9 +32,9 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata = await factory.ledgers.recover(ledger_id)\n",
+                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n",
                 "        if segment is self._loaded.segments[-1]:\n"
-                "            metadata = await factory.ledgers.recover(ledger_id)\n"
+                "            metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
                 "        else:\n" + _UNFENCED,
             ),
         ),
@@ -47,7 +47,7 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata = await factory.ledgers.recover(ledger_id)\n",
+                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n",
                 "        if True:\n" + _UNFENCED,
             ),
         ),
@@ -73,12 +73,12 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata = await factory.ledgers.recover(ledger_id)\n"
-                "        sealed = await _facts_of(factory.ledgers, metadata, "
+                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
+                "        sealed = await _facts_of(factory.ledgers, metadata, last, "
                 "now_us=factory.host.now_us())\n",
                 "        try:\n"
-                "            metadata = await factory.ledgers.recover(ledger_id)\n"
-                "            sealed = await _facts_of(factory.ledgers, metadata, "
+                "            metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
+                "            sealed = await _facts_of(factory.ledgers, metadata, last, "
                 "now_us=factory.host.now_us())\n"
                 "        except FencelogError:\n"
                 "            sealed = Sealed(0, 0, 0, 0, 0)\n"

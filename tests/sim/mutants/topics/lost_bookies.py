@@ -33,21 +33,21 @@ MUTANTS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata = await factory.ledgers.recover(ledger_id)\n",
+                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n",
                 "        try:\n"
-                "            metadata = await factory.ledgers.recover(ledger_id)\n"
+                "            metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
                 "        except FencelogError as error:\n"
                 f"            if {_INCOMPLETE}:\n"
                 "                raise\n"
                 "            reader = await factory.ledgers.open(segment.ledger_id)\n"
-                "            last = await reader.read_lac()\n"
+                "            last_entry_id = await reader.read_lac()\n"
                 '            replace = __import__("dataclasses").replace\n'
-                "            metadata = replace(\n"
+                "            metadata, last = replace(\n"
                 "                reader.metadata,\n"
                 "                state=reader.metadata.state.CLOSED,\n"
-                "                last_entry_id=last,\n"
+                "                last_entry_id=last_entry_id,\n"
                 "                length=0,\n"
-                "            )\n",
+                "            ), None\n",
             ),
         ),
     ),
