@@ -128,6 +128,7 @@ class StreamDriver:
     def tasks(self, start: StreamPosition, end: StreamPosition) -> list[ReadTask]:
         """Return the tasks of a micro-batch: the same slices whenever it is planned again."""
         groups = slices(start, end, min_partitions=self._options.read.min_partitions)
+        check_topics(start, end.ids, self._options.read)
         if not groups:
             return []
         if self._asked_from != start or not covers(self._answers, end):
@@ -135,6 +136,7 @@ class StreamDriver:
         self._check(start)
         if self._options.read.fail_on_data_loss:
             check_complete(end, self._answers)
+        self.acknowledge(start)
         self._end = end
         if self._options.read.through_brokers:
             return [*broker_tasks(groups, self._answers)]

@@ -41,10 +41,11 @@ def broker_tasks(
     return [
         BrokerTask(
             tuple(
-                BrokerRead(wanted.topic, wanted.partition, start, wanted.end, 0)
+                BrokerRead(wanted.topic, wanted.partition, start, end, 0)
                 for wanted in group
                 if (answer := by_place.get((wanted.topic, wanted.partition))) is not None
-                and (start := max(wanted.start, answer.earliest_offset)) < wanted.end
+                and (start := max(wanted.start, answer.earliest_offset))
+                < (end := min(wanted.end, answer.end_offset))
             )
         )
         for group in groups

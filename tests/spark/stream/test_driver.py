@@ -243,3 +243,20 @@ def test_spark_that_tells_no_start_gets_the_ends() -> None:
     assert rows(driver, at(5, 3), at(7, 3)) == [(0, 5, 7)]
     with pytest.raises(FencelogError, match=r"PySpark before 4\.2 does not support limits"):
         opened(service, limits=TriggerLimits(max_bytes=9)).last_end()
+
+
+def test_the_end_of_another_topic_is_refused_though_there_is_nothing_to_read() -> None:
+    """The place that Spark before 4.2 is given for a checkpoint of another topic."""
+    driver = opened(ScriptedService([0]))
+    other = StreamPosition({"default/other": "id"}, {"default/other": {0: 7}})
+    with pytest.raises(FencelogError, match="the checkpoint is of topic default/other"):
+        driver.tasks(other, at(0))
+    with pytest.raises(FencelogError, match="now its id is new"):
+        driver.tasks(at(0), at(0, topic_id="new"))
+    assert driver.tasks(at(0), at(0)) == []
+
+
+def test_a_micro_batch_that_is_planned_acknowledges_what_was_before_it() -> None:
+    service = ScriptedService([9])
+    opened(service).tasks(at(4), at(9))
+    assert service.cursors == [("etl", at(4))]

@@ -110,3 +110,12 @@ def test_slices_become_reads_through_brokers() -> None:
     assert reads == [[(0, 3, 10)], [(0, 10, 15), (1, 0, 5)]]
     trimmed = [segments((3, 3), first=12, earliest=12)]
     assert [len(task.reads) for task in broker_tasks(groups, trimmed)] == [0, 1]
+
+
+def test_reads_through_brokers_end_with_the_log() -> None:
+    groups = slices(at(0, 0), at(10, 10), min_partitions=2)
+    tasks = broker_tasks(groups, [segments((4, 4)), segments(partition=1)])
+    assert [[(read.start_offset, read.end_offset) for read in task.reads] for task in tasks] == [
+        [(0, 4)],
+        [],
+    ]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from fencelog.api.client import FencelogClient
-from tests.spark.support.streams import Stream, append, batches
+from tests.spark.support.streams import HAS_LIMITS, Stream, append, batches
 
 Open = Callable[..., Stream]
 
@@ -22,17 +22,25 @@ async def test_a_run_reads_what_there_is_within_its_limits(
     topic = "stream/limits"
     await client.create_topic(topic, partitions=2)
     rows = await append(client, topic, 0, 3000) + await append(client, topic, 1, 1000)
-    follower = stream(topic=topic, maxOffsetsPerTrigger="1600", subscription="etl")
-    query = follower.run()
-    assert batches(query) == [1600, 1600, 800]
+    limit = {"maxOffsetsPerTrigger": "1600"}
+    if HAS_LIMITS:
+        follower = stream(topic=topic, subscription="etl", **limit)
+        query = follower.run()
+        assert batches(query) == [1600, 1600, 800]
+        sizes = [json.loads(p.sources[0].latestOffset) for p in query.recentProgress]
+        assert [size["messagesBehind"] for size in sizes[:3]] == [2400, 800, 0]
+    else:
+        follower = stream(topic=topic, subscription="etl")
+        with pytest.raises(StreamingQueryException, match="does not support limits"):
+            follower.run(**limit)
+        assert batches(follower.run()) == [4000]
     assert follower.rows() == sorted(rows)
-    sizes = [json.loads(p.sources[0].latestOffset) for p in query.recentProgress]
-    assert [size["messagesBehind"] for size in sizes[:3]] == [2400, 800, 0]
     stats = await client.subscription_stats(topic, "etl")
-    assert [each["backlog_messages"] for each in stats] == [0, 0]
+    # Spark before 4.2 does not say when the last micro-batch of a run has been processed.
+    assert [each["backlog_messages"] for each in stats] == ([0, 0] if HAS_LIMITS else [3000, 1000])
     await client.update_topic(topic, {}, partitions=3)
     rows += await append(client, topic, 2, 500) + await append(client, topic, 0, 10)
-    assert batches(follower.run()) == [510]
+    assert batches(follower.run(readMode="broker")) == [510]
     assert follower.rows() == sorted(rows)
 
 
@@ -42,7 +50,8 @@ async def test_a_running_query_follows_topics_of_a_pattern(
     """Messages, partitions and topics that come while it runs, and nothing twice."""
     await client.create_topic("stream/a1", partitions=1)
     rows = await append(client, "stream/a1", 0, 100)
-    follower = stream(topicsPattern="stream/a.*", maxBytesPerTrigger="5000")
+    limits = {"maxBytesPerTrigger": "5000"} if HAS_LIMITS else {}
+    follower = stream(topicsPattern="stream/a.*", **limits)
     query = follower.writer().start()
     try:
         query.processAllAvailable()
@@ -58,7 +67,7 @@ async def test_a_running_query_follows_topics_of_a_pattern(
     finally:
         query.stop()
     assert follower.rows() == sorted(rows)
-    assert len(batches(query)) > 3
+    assert len(batches(query)) > 3 or not HAS_LIMITS
 
 
 async def test_a_query_without_a_start_begins_at_the_end(
@@ -91,7 +100,8 @@ async def test_trimmed_messages_end_the_query_unless_their_loss_is_accepted(
     assert follower.rows() == rows[:100] + rows[150:]
     await append(client, topic, 0, 10)
     trimmed = await client.trim(topic, 0, 205)
-    assert (trimmed["earliest_offset"], trimmed["held_back"]) == (200, True)
+    assert trimmed["held_back"] is True
+    assert trimmed["earliest_offset"] == (200 if HAS_LIMITS else 150)  # one micro-batch behind
 
 
 async def test_a_topic_that_was_created_again_is_another_topic(
@@ -124,5 +134,6 @@ async def test_what_is_wrong_is_named(client: FencelogClient, stream: Open) -> N
     with pytest.raises(StreamingQueryException, match="'endingOffsets' is for batch reads"):
         follower.run(endingOffsets="latest")
     await client.create_subscription(topic, "loose", durable=False)
+    await append(client, topic, 0, 1)
     with pytest.raises(StreamingQueryException, match="'loose' of topic stream/right is not dur"):
         follower.run(subscription="loose")

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.spark_connector.stream.reader import FencelogStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # PySpark before 4.2
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = issubclass(FencelogStreamReader, SupportsTriggerAvailableNow)
 
 COLUMNS = "topic STRING, partition INT, offset BIGINT, value BINARY"
 
