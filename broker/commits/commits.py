@@ -228,6 +228,8 @@ class Commits:
         done = self._found(committer, batch)
         if done is not None:
             return done
+        # A commit by this owner that nobody heard of may be in the list: it is looked at.
+        await self._node.check_unchanged()
         withdrawn: Callable[[LedgerMetadata], pending_core.Properties | None] = partial(
             pending_core.withdrawn,
             log=self._factory.log_name,

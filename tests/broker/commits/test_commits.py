@@ -15,6 +15,8 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, pack_entry
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.broker_stage import ReadAll, Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -33,6 +35,23 @@ async def written(
         for number, value in enumerate(values)
     ]
     return ledger_id, len(values)
+
+
+class DeafStore(MemoryMetadataStore):
+    """A store that makes changes, and loses the answers once it is deaf."""
+
+    is_deaf = False
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        super().__init__(cluster)
+        self.has_changed = asyncio.Event()
+
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        done = await super().set(path, value, version)
+        if self.is_deaf:
+            self.has_changed.set()
+            raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the answer is lost")
+        return done
 
 
 async def code_of(work: Awaitable[object]) -> ErrorCode:
@@ -248,9 +267,30 @@ async def test_an_owner_that_was_replaced_commits_and_withdraws_nothing(
     lost = await code_of(old.commits.commit(Q, 1, [other]))
     assert lost in (ErrorCode.METADATA_UNKNOWN, ErrorCode.NO_OWNER)
     assert place(await new.commits.commit(Q, 1, [segment])) == (1, 0, 1, False)
-    stale = await stage.open()
-    await new.commits.abort(Q, 9, [other[0]])
-    assert await read_all(stale) == [b"a"]
+    newest = await stage.open()
+    assert await code_of(new.commits.abort(Q, 9, [other[0]])) is ErrorCode.NO_OWNER
+    assert other[0] not in ledgers.deleted
+    assert await newest.commits.abort(Q, 9, [other[0]]) is None
+    assert await read_all(newest) == [b"a"]
+
+
+async def test_an_abort_after_a_commit_that_nobody_heard_of_deletes_nothing(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
+    """The change is made, its answer is lost, and the next owner has written the list already."""
+    store = DeafStore(stage.cluster)
+    await store.start()
+    stage.stores.append(store)
+    old = await stage.open(store=store)
+    segment = await written(old, ledgers, b"a")
+    store.is_deaf = True
+    committing = asyncio.create_task(old.commits.commit(Q, 1, [segment]))
+    await store.has_changed.wait()
+    new = await stage.open()
+    assert await code_of(committing) is ErrorCode.METADATA_UNKNOWN
+    assert await code_of(old.commits.abort(Q, 1, [segment[0]])) is ErrorCode.NO_OWNER
+    assert segment[0] not in ledgers.deleted
+    assert await read_all(new) == [b"a"]
 
 
 async def test_an_abort_leaves_what_a_later_owner_has_claimed(

@@ -331,6 +331,7 @@ TESTS = {
         "commits-forgotten-at-a-takeover",
         "ledger-left-out-by-a-commit",
         "commit-at-the-old-tail-only",
+        "abort-by-what-is-remembered",
     ),
     "tests/api/produce/test_access.py": ("terms-stay-behind",),
 }

@@ -48,6 +48,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "abort-by-what-is-remembered",
+        RULE,
+        "An owner that was replaced withdraws what it has listed itself without learning of it.",
+        (Edit(COMMITS, "Commits._abort", "await self._node.check_unchanged()", "pass"),),
+    ),
+    Mutant(
         "claim-of-a-later-owner-ignored",
         RULE,
         "An owner that was replaced withdraws what the next one is about to list.",
