@@ -140,7 +140,7 @@ class JournalReplay:
         if file is None:
             return
         found = find_durable_record(
-            self._fetch, at.offset, size=file.size(), seed=self._seed, sequence=at.sequence
+            file.read, at.offset, size=file.size(), seed=self._seed, sequence=at.sequence
         )
         if found is not None or record is not None:
             raise corrupt(

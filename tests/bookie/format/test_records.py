@@ -100,6 +100,23 @@ def test_a_tail_cut_anywhere_ends_replay_before_it(
         assert len(records) == len(offsets) - 1 - (0 if whole else 1)
 
 
+@pytest.mark.parametrize("window", [32, 64, 4096])
+def test_a_proof_behind_many_windows_of_zeros_is_found(window: int) -> None:
+    data, offsets = journal_of([[1], [1], [1]])
+    first, last = offsets[0], offsets[-2]
+    gap = bytes(3 * 4096)
+    damaged = data[:first] + bytes(last - first) + gap + data[last:]
+    proof = find_durable_record(
+        fetch_from(damaged),
+        first,
+        size=len(damaged),
+        seed=HEADER.seed,
+        sequence=1,
+        window=window,
+    )
+    assert proof == last + len(gap)
+
+
 @given(groups, st.data())
 def test_a_flipped_bit_never_gives_other_bytes_and_what_was_synced_is_not_dropped(
     shape: list[list[int]], draw: st.DataObject
