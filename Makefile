@@ -8,6 +8,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := api bookie broker ledgers spark_connector
+SOURCES := $(shell find $(PACKAGES) -name '*.py')
 EXTRAS := compression,spark,test
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python …` chooses another one.
@@ -26,15 +27,15 @@ help:  ## Say what can be done here
 # -- running ---------------------------------------------------------------------------------------
 
 .PHONY: run
-run: $(VENV)/.installed  ## Start the service on http://127.0.0.1:8080 (ARGS="--http … --data …")
+run: $(VENV)/.compiled  ## Start the service on http://127.0.0.1:8080 (ARGS="--http … --data …")
 	@exec $(BIN)/fencelog standalone $(ARGS)
 
 .PHONY: demo
-demo: java $(VENV)/.installed-all  ## Real logs through a real cluster and Spark (LOGS=DIR)
+demo: java $(VENV)/.installed-all $(VENV)/.compiled  ## Real logs through a real cluster and Spark (LOGS=DIR)
 	@exec $(BIN)/fencelog demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
 .PHONY: bench
-bench: $(VENV)/.installed  ## Measure this machine (ARGS="--seconds 5 --json")
+bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
 	@$(BIN)/fencelog bench ledger $(ARGS)
 	@$(BIN)/fencelog bench bookie $(ARGS)
 	@$(BIN)/fencelog bench http $(ARGS)
@@ -48,7 +49,7 @@ bench: $(VENV)/.installed  ## Measure this machine (ARGS="--seconds 5 --json")
 test: java lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
 
 .PHONY: pytest
-pytest: $(VENV)/.installed-all  ## Run the tests alone (ARGS="tests/bookie -k journal")
+pytest: $(VENV)/.installed-all $(VENV)/.compiled  ## Run the tests alone (ARGS="tests/bookie -k journal")
 	$(BIN)/python tests/run_suite.py $(ARGS)
 
 .PHONY: sim
@@ -78,7 +79,7 @@ fuzz: $(VENV)/.installed-all  ## Send broken input to every parser (INPUTS=10000
 	  $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: drills
-drills: java $(VENV)/.installed  ## Break real clusters in every way; account for every message
+drills: java $(VENV)/.compiled  ## Break real clusters in every way; account for every message
 	@$(BIN)/fencelog drill all $(ARGS)
 
 .PHONY: lint
@@ -98,7 +99,7 @@ format: $(VENV)/.installed-all  ## Put the code into its standard form
 # -- setting up ------------------------------------------------------------------------------------
 
 .PHONY: install
-install: $(VENV)/.installed  ## Install the service alone into .venv
+install: $(VENV)/.compiled  ## Install the service alone into .venv
 
 .PHONY: install-all
 install-all: $(VENV)/.installed-all  ## Install it with Spark and the tools of the tests (0.5 GB)
@@ -116,6 +117,11 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing fencelog into $(VENV)"
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+# Bytecode, also where Python itself is told to write none: without it a start takes twice as long.
+$(VENV)/.compiled: $(VENV)/.installed $(SOURCES)
+	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@touch $@
 
 # Spark finds data sources by looking into directories; an editable install puts nothing into them.

@@ -49,6 +49,11 @@ SessionOption = Annotated[
     int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
 ]
 
+SecretOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
+]
+
 AnyPartitionOption = Annotated[int | None, typer.Option(min=0, help="By default all.")]
 
 FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")]

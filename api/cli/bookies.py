@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fencelog.api.cli.run import SecretOption
-from fencelog.api.console import JsonOption, MetadataOption, complain, print_table
+from fencelog.api.console import JsonOption, MetadataOption, SecretOption, complain, print_table
 
 if TYPE_CHECKING:
     from fencelog.ledgers.format.entry_list import EntryList

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fencelog.api.cli.run import SecretOption
-from fencelog.api.console import EXIT_ERROR, MetadataOption, YesOption, ask_first, complain
+from fencelog.api.console import (
+    EXIT_ERROR,
+    MetadataOption,
+    SecretOption,
+    YesOption,
+    ask_first,
+    complain,
+)
 
 if TYPE_CHECKING:
     from fencelog.api.local_cluster.cluster_access import ClusterAccess

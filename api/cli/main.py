@@ -1,63 +1,66 @@
 """The command line: ``fencelog COMMAND``.
 
-Each command's module imports what it needs when it runs, since most commands need little. Exit
-codes: 0 done; 1 an error, in one line on stderr; 2 a wrong command line; 3 the outcome is unknown;
-130 interrupted.
+A command line loads the module of its first word, and that module imports what a command needs when
+it runs, since most commands need little. Exit codes: 0 done; 1 an error, in one line on stderr; 2 a
+wrong command line; 3 the outcome is unknown; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
-from fencelog.api.cli import append as cli_append
-from fencelog.api.cli import bookies as cli_bookies
-from fencelog.api.cli import brokers as cli_brokers
-from fencelog.api.cli import cookie as cli_cookie
-from fencelog.api.cli import drill as cli_drill
-from fencelog.api.cli import ledger as cli_ledger
-from fencelog.api.cli import metadata as cli_metadata
-from fencelog.api.cli import namespace as cli_namespace
-from fencelog.api.cli import read as cli_read
-from fencelog.api.cli import run as cli_run
-from fencelog.api.cli import subscription as cli_subscription
-from fencelog.api.cli import topic as cli_topic
 from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, complain
 from fencelog.ledgers.errors import Effects, FencelogError
 
-app = typer.Typer(
-    name="fencelog",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="A durable, replicated, fenced log service over plain HTTP.",
-)
-cli_run.add_to(app)
-cli_bookies.add_to(app)
-cli_brokers.add_to(app)
-cli_ledger.add_to(app)
-cli_metadata.add_to(app)
-cli_cookie.add_to(app)
-cli_topic.add_to(app)
-cli_namespace.add_to(app)
-cli_append.add_to(app)
-cli_read.add_to(app)
-cli_subscription.add_to(app)
-cli_drill.add_to(app)
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "run": ("standalone", "broker", "zookeeper", "cluster", "bookie"),
+    "bookies": ("bookies",),
+    "brokers": ("brokers",),
+    "ledger": ("ledger",),
+    "metadata": ("metadata",),
+    "cookie": ("cookie",),
+    "topic": ("topic",),
+    "namespace": ("namespace",),
+    "append": ("append",),
+    "read": ("read",),
+    "subscription": ("subscription",),
+    "drill": ("drill", "demo", "bench"),
+}
+"""The commands that each module beside this one adds, in the order of ``--help``."""
+
+_MODULE_OF = {command: name for name, commands in MODULES.items() for command in commands}
+
+
+def application(first_word: str = "") -> typer.Typer:
+    """Return the commands of the module that has this one; of all modules, if none has it."""
+    app = typer.Typer(
+        name="fencelog",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="A durable, replicated, fenced log service over plain HTTP.",
+    )
+    app.callback()(_options)
+    module = _MODULE_OF.get(first_word)
+    for name in MODULES if module is None else (module,):
+        import_module(f"fencelog.api.cli.{name}").add_to(app)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"fencelog {version('fencelog')}")
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     _version: Annotated[
         bool,
@@ -71,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line and return the exit code. Every failure is one line on stderr."""
     shown = list(arguments) or ["--help"]
     try:
-        return int(app(shown, prog_name="fencelog", standalone_mode=False) or 0)
+        return int(application(shown[0])(shown, prog_name="fencelog", standalone_mode=False) or 0)
     except Exception as error:
         return _explain(error)
 

@@ -19,6 +19,7 @@ from fencelog.api.console import (
     JournalDirsOption,
     LedgerDirsOption,
     MetadataOption,
+    SecretOption,
     SessionOption,
     absolute,
     complain,
@@ -49,11 +50,6 @@ AllowHostOption = Annotated[
 AllowOriginOption = Annotated[
     list[str] | None,
     typer.Option(metavar="ORIGIN", help="Web pages that may use it: https://NAME, *. Again."),
-]
-
-SecretOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
 ]
 
 

@@ -10,8 +10,10 @@ import sys
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from fencelog.api.cli import main as cli
 from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
@@ -82,19 +84,19 @@ def test_the_exit_code_says_what_may_be_concluded(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(*_arguments: object, **_options: object) -> None:
+    def fail(_first_word: str) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "application", fail)
     assert cli.run([]) == code
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_arguments: object, **_options: object) -> None:
+    def fail(_first_word: str) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "application", fail)
     with pytest.raises(ZeroDivisionError):
         cli.run([])
 
@@ -142,13 +144,38 @@ def test_a_bookie_that_can_no_longer_store_ends_with_one_line(
     assert capsys.readouterr().err == "fencelog: fdatasync failed: disk gone\n"
 
 
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a command line has loaded when it knows what it is asked for."""
+    script = "import sys, fencelog.api.cli.main as m; m.run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
 def test_the_command_line_needs_little_to_start() -> None:
     heavy = {"fastapi", "uvicorn", "httpx", "rocksdict", "uvloop", "rich.progress"}
-    script = "import sys, fencelog.api.cli.main; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert heavy.isdisjoint(loaded.stdout.split())
+    assert heavy.isdisjoint(loaded_by())
+    assert "importlib.metadata" not in loaded_by()
+
+
+ALSO_LOADED = {"cookie": {"metadata"}, "subscription": {"read"}}
+"""The modules whose parts another one uses."""
+
+
+@pytest.mark.parametrize("module", cli.MODULES)
+def test_a_command_loads_the_module_that_has_it_and_no_other(module: str) -> None:
+    others = cli.MODULES.keys() - {module} - ALSO_LOADED.get(module, set())
+    loaded = loaded_by(cli.MODULES[module][0])
+    assert {name for name in others if f"fencelog.api.cli.{name}" in loaded} == set()
+
+
+def test_every_command_is_found_by_its_name() -> None:
+    commands: Any = get_command(cli.application())
+    assert set(commands.commands) == {name for names in cli.MODULES.values() for name in names}
 
 
 def test_the_environment_names_the_server() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from fencelog.api.cli.main import app
+from fencelog.api.cli.main import application
 from tests.support.house import ROOT
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -85,7 +85,7 @@ def test_make_targets_in_examples_exist(documents: list[Path]) -> None:
 def unknown_words(line: str) -> list[str]:
     """The commands and options in a line of ``fencelog …`` that the command line does not have."""
     _, *words = shlex.split(re.split(r" [|>&]", line)[0])
-    command: Any = get_command(app)
+    command: Any = get_command(application())
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         name = words.pop(0)
         if name not in command.commands:

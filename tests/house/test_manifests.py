@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from fencelog.api.cli.main import app
+from fencelog.api.cli.main import application
 from tests.house.manifests import Manifest, containers, pod_template, render
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
@@ -162,7 +162,7 @@ def test_every_zookeeper_server_is_configured(manifests: list[Manifest]) -> None
 
 
 def test_commands_and_options_exist(workloads: list[Manifest]) -> None:
-    command_line: Any = get_command(app)
+    command_line: Any = get_command(application())
     for workload in workloads:
         for container in containers(workload):
             if not container["image"].startswith("fencelog:"):
