@@ -154,12 +154,6 @@ class Bookies(BaseModel):
     bookies: list[RegisteredBookie]
 
 
-class Health(BaseModel):
-    """The state of the service: ``ok``, or what is missing."""
-
-    status: str
-
-
 class Problem(BaseModel):
     """A problem document (RFC 9457), with what a client may conclude."""
 

@@ -164,6 +164,22 @@ def bench_read(
     _bench("read", measure_read, seconds, data, keep=keep, as_json=as_json)
 
 
+@app.command("start")
+def bench_start(
+    as_json: Json = False,
+    times: Annotated[int, typer.Option(min=1, help="Starts of each kind.")] = 10,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Starts of a standalone service, up to the announcement, readiness and the first append."""
+    from fencelog.api.bench.start import measure_start
+
+    async def measure(directory: Path, _seconds: float) -> dict[str, float]:
+        return await measure_start(directory, times)
+
+    _bench("start", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
+
+
 @app.command("topics")
 def bench_topics(
     as_json: Json = False,

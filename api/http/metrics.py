@@ -1,24 +1,13 @@
 """Metrics of the HTTP service for Prometheus.
 
-The hot path adds plain integers; the prometheus-client objects are built from them on request. A
-counter with labels costs more than a microsecond an increment, which is a tenth of an append.
+The hot path adds plain integers; ``exposition`` builds prometheus-client's objects from them on
+request. A counter with labels costs more than a microsecond an increment, which is a tenth of an
+append.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 _BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -34,18 +23,17 @@ class Histogram:
         self._counts[bisect_left(_BOUNDS_S, seconds)] += 1
         self._sum_s += seconds
 
-    def family(self, name: str, text: str) -> HistogramMetricFamily:
+    def cumulative(self) -> tuple[list[tuple[str, float]], float]:
+        """Return the number of latencies up to each bound, and the sum of all."""
         total = 0
         buckets = []
         for bound, count in zip((*map(str, _BOUNDS_S), "+Inf"), self._counts, strict=True):
             total += count
             buckets.append((bound, float(total)))
-        family = HistogramMetricFamily(name, text)
-        family.add_metric([], buckets, self._sum_s)
-        return family
+        return buckets, self._sum_s
 
 
-class ApiMetrics(Collector):
+class ApiMetrics:
     """The metrics of one HTTP service since its start."""
 
     def __init__(self) -> None:
@@ -76,40 +64,3 @@ class ApiMetrics(Collector):
     def problem(self, slug: str) -> None:
         """Count one request that was answered with a problem."""
         self.problems[slug] = self.problems.get(slug, 0) + 1
-
-    def collect(self) -> Iterator[Metric]:
-        for name, text, value in (
-            (
-                "fencelog_http_append_requests",
-                "Append requests answered with 201",
-                self.append_requests,
-            ),
-            ("fencelog_http_appended_messages", "Messages in them", self.appended_messages),
-            ("fencelog_http_appended_bytes", "Bytes of their bodies", self.appended_bytes),
-            (
-                "fencelog_http_read_requests",
-                "Read answers and pieces of streams",
-                self.read_requests,
-            ),
-            ("fencelog_http_read_messages", "Messages in them", self.read_messages),
-            ("fencelog_http_read_bytes", "Bytes of their bodies", self.read_bytes),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-        problems = CounterMetricFamily(
-            "fencelog_http_problems", "Requests answered with a problem", labels=["code"]
-        )
-        for slug, count in self.problems.items():
-            problems.add_metric([slug], count)
-        yield problems
-        yield GaugeMetricFamily("fencelog_http_streams", "Event streams open", value=self.streams)
-        yield self.append_latency.family(
-            "fencelog_http_append_seconds", "From request to durable, for requests with success"
-        )
-
-
-def exposition(collectors: Iterable[Collector]) -> bytes:
-    """Return all metrics in Prometheus' text format."""
-    registry = CollectorRegistry()
-    for collector in collectors:
-        registry.register(collector)
-    return generate_latest(registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -131,6 +132,8 @@ async def serving_broker(
         app.origins = browsers.origins(http, config.url)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
+        # With the loop's next turn, which is that after the announcement.
+        asyncio.get_running_loop().call_soon(app.administration.load)
         stack.callback(app.drain)
         stack.push_async_callback(broker.leave)
         yield server.url

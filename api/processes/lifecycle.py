@@ -93,7 +93,6 @@ def _tune_garbage_collection() -> None:
     """Tune the garbage collector. The objects of the start stay, so no collection has to walk them
     again. Requests leave hardly any cycles, so a collection every 700 objects would be one part in
     25 of an append; one every 20,000 still bounds them to a few MB."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 

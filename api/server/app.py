@@ -1,8 +1,9 @@
 """The HTTP application: the hot endpoints on plain ASGI, in front of FastAPI for everything else.
 
 A FastAPI endpoint answers a third of what plain ASGI does, so appends and reads never enter it;
-they are described in its OpenAPI document all the same (``openapi``). Every error of both parts
-leaves as a problem document from here.
+they are described in its OpenAPI document all the same (``openapi``). Importing FastAPI takes as
+long as the rest of a start, so its half is loaded while this one serves (``administration``). Every
+error of both parts leaves as a problem document from here.
 """
 
 from __future__ import annotations
@@ -10,13 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client.registry import Collector
-
-from fencelog.api.admin.admin import admin_router
-from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.partition_admin import PartitionAdmin
 from fencelog.api.http.accept import preferred
 from fencelog.api.http.asgi import (
@@ -58,7 +55,8 @@ from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.routing.served_link import LinkHost
-from fencelog.api.server.framework import Framework, build_framework
+from fencelog.api.server.administration import Administration
+from fencelog.api.server.health import LIVE, READY, Health
 from fencelog.api.server.methods import answer_other_method
 from fencelog.api.server.origins_core import Origins
 from fencelog.api.subscriptions.app import build_subscriptions
@@ -68,6 +66,7 @@ from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 if TYPE_CHECKING:
+    from fencelog.api.server.framework import Framework
     from fencelog.broker.broker import Broker
 
 Handler = Callable[[Exchange, Target], Awaitable[None]]
@@ -90,7 +89,8 @@ class Application:
     def __init__(
         self,
         endpoints: Mapping[Endpoint, Mapping[str, Handler]],
-        framework: Framework,
+        health: Health,
+        administration: Administration,
         links: Links,
         waits: Waits,
         metrics: ApiMetrics,
@@ -102,10 +102,11 @@ class Application:
         self.appended_now = produce.appended_now
         self.origins = Origins()
         """The names and origins that requests over HTTP may give."""
+        self.administration = administration
         self.host: LinkHost | None = None
         """The serving end of links (None: there is none)."""
         self._endpoints = endpoints
-        self._framework = framework
+        self._health = {LIVE: health.live, READY: health.ready}
         self._links = links
         self._waits = waits
         self._metrics = metrics
@@ -192,8 +193,17 @@ class Application:
             await answer_other_method(exchange, handlers, self.origins)
 
     async def _administer(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
-        """Have the framework answer, which knows GET for HEAD: the server leaves the body out."""
-        methods, method = self._framework.methods_at(scope), exchange.method
+        """Answer about health, or have the framework answer, which knows GET for HEAD: the server
+        leaves the body out."""
+        method, health = exchange.method, self._health.get(exchange.path)
+        if health is not None:
+            if method in READING:
+                await health(exchange)
+            else:
+                await answer_other_method(exchange, ("GET",), self.origins)
+            return
+        framework = await self.administration.framework()
+        methods = framework.methods_at(scope)
         if not methods:
             raise FencelogError(ErrorCode.NOT_FOUND, f"there is no {exchange.path}; see /docs")
         if method in READING:
@@ -201,7 +211,7 @@ class Application:
             if exchange.path.startswith("/v1/"):
                 preferred(exchange.header(b"accept"), _JSON_ALONE)
         if method in methods:
-            await self._framework.app({**scope, "method": method}, receive, exchange.send)
+            await framework.app({**scope, "method": method}, receive, exchange.send)
         else:
             await answer_other_method(exchange, methods, self.origins)
 
@@ -232,12 +242,10 @@ def build_app(
     bookies: RegisteredBookies,
     links: Links | None = None,
     secret: SharedSecret | None = None,
-    collectors: Iterable[Collector] = (),
 ) -> Application:
     """Build the application of a broker that has been started.
 
-    ``links``: to other brokers; ``secret``: that they ask for, and are asked for, on links;
-    ``collectors``: further metrics for ``/metrics``.
+    ``links``: to other brokers; ``secret``: that they ask for, and are asked for, on links.
     """
     metrics = ApiMetrics()
     links = links or Links(secret)
@@ -263,13 +271,18 @@ def build_app(
         Endpoint.COMPACT: {"POST": compactions.compact},
         Endpoint.COMPACTION: {"GET": compactions.get},
     }
-    router = admin_router(broker, bookies)
-    add_broker_routes(router, broker, LinkPeers(links))
     endpoints |= _partition_endpoints(broker, ownership, forwarder, bodies)
     endpoints[Endpoint.FIND_KEY] = {"POST": once.find_key}
-    endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
-    framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
-    app = Application(endpoints, framework, links, waits, metrics, produce)
+    lifecycle, served = build_subscriptions(broker, ownership, forwarder, waits, bodies, metrics)
+    endpoints |= served
+
+    def load() -> Framework:
+        from fencelog.api.server.framework import build_framework
+
+        return build_framework(broker, bookies, LinkPeers(links), lifecycle, metrics)
+
+    health, administration = Health(broker.check_ready), Administration(load)
+    app = Application(endpoints, health, administration, links, waits, metrics, produce)
     config = broker.config
     app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
     return app

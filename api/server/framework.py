@@ -1,29 +1,36 @@
-"""The FastAPI half of the application: administration, health, metrics and documentation."""
+"""The FastAPI half of the application: administration, metrics and documentation."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
-from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from fencelog.api.admin.admin import admin_router
+from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.json_line import JsonLine
-from fencelog.api.admin.models import PROBLEM_RESPONSES, Health
 from fencelog.api.http.asgi import AsgiApp, Scope
-from fencelog.api.http.metrics import CONTENT_TYPE, exposition
+from fencelog.api.http.exposition import CONTENT_TYPE, exposition
 from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
 from fencelog.api.server.invalid_core import complaints
-from fencelog.api.server.methods import routed
 from fencelog.api.server.openapi import DESCRIPTION, complete_document
+from fencelog.api.subscriptions.admin import add_subscription_routes
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.api.http.metrics import ApiMetrics
+    from fencelog.api.routing.peers import LinkPeers
+    from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
+    from fencelog.broker.broker import Broker
+    from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 _CODES = {
     404: ErrorCode.NOT_FOUND,
@@ -44,18 +51,33 @@ class Framework:
     routes: Sequence[BaseRoute]
 
     def methods_at(self, scope: Scope) -> set[str]:
-        """Return the methods that are handled at a path; none: there is nothing."""
-        return routed(self.routes, scope)
+        """Return the methods that are handled at a scope's path; none: there is nothing. A path
+        with a verb (``…/NAME:drain``) is no other route's name."""
+        asked = {**scope, "method": "", "root_path": ""}
+        found = [
+            route
+            for route in self.routes
+            if isinstance(route, Route | Mount) and route.matches(asked)[0] is not Match.NONE
+        ]
+        with_verb = [route for route in found if ":" in route.path]
+        return {method for route in with_verb or found for method in _methods(route)} - {"HEAD"}
+
+
+def _methods(route: Route | Mount) -> Iterable[str]:
+    return ("GET",) if isinstance(route, Mount) else route.methods or ()
 
 
 def build_framework(
-    router: APIRouter,
-    ready: Callable[[], Awaitable[None]],
-    collectors: Sequence[Collector],
-    on_problem: OnProblem,
+    broker: Broker,
+    bookies: RegisteredBookies,
+    peers: LinkPeers,
+    lifecycle: SubscriptionLifecycle,
+    metrics: ApiMetrics,
 ) -> Framework:
-    """Build the FastAPI half. ``ready`` raises FencelogError while the broker cannot serve;
-    ``on_problem`` gets the code of each problem that is answered."""
+    """Build the FastAPI half of a broker's application."""
+    router = admin_router(broker, bookies)
+    add_broker_routes(router, broker, peers)
+    add_subscription_routes(router, broker, lifecycle)
     app = FastAPI(
         title="fencelog",
         description=DESCRIPTION,
@@ -69,8 +91,8 @@ def build_framework(
     )
     app.include_router(router)
     _add_docs(app)
-    _add_health(app, ready, collectors)
-    _add_error_handlers(app, on_problem)
+    _add_metrics(app, metrics)
+    _add_error_handlers(app, metrics.problem)
     _complete_document(app)
     # What FastAPI makes of an included router does not tell its routes' methods.
     return Framework(cast("AsgiApp", app), [*router.routes, *app.routes])
@@ -105,21 +127,7 @@ def _add_docs(app: FastAPI) -> None:
         )
 
 
-def _add_health(
-    app: FastAPI, ready: Callable[[], Awaitable[None]], collectors: Sequence[Collector]
-) -> None:
-    @app.get("/healthz", tags=["health"])
-    async def healthz() -> Health:
-        """Answer that the process runs. Its dependencies are not checked."""
-        return Health(status="ok")
-
-    @app.get("/readyz", tags=["health"], responses=PROBLEM_RESPONSES)
-    async def readyz() -> Health:
-        """Answer that the broker can serve. Metadata answers and bookies are registered; else
-        503."""
-        await ready()
-        return Health(status="ok")
-
+def _add_metrics(app: FastAPI, counted: ApiMetrics) -> None:
     @app.get(
         "/metrics",
         tags=["health"],
@@ -128,7 +136,7 @@ def _add_health(
     )
     async def metrics() -> Response:
         """Return the metrics for Prometheus."""
-        return Response(exposition(collectors), media_type=CONTENT_TYPE.decode())
+        return Response(exposition(counted), media_type=CONTENT_TYPE.decode())
 
 
 def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:

@@ -1,12 +1,10 @@
-"""The methods that a path takes, derived from the routes, so that ``Allow`` says what is so."""
+"""The methods that a path takes, derived from its handlers, so that ``Allow`` says what is so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from starlette.routing import BaseRoute, Match, Mount, Route
-
-from fencelog.api.http.asgi import Exchange, Scope
+from fencelog.api.http.asgi import Exchange
 from fencelog.api.server.origins_core import Origins
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -18,23 +16,6 @@ def allowed(handled: Iterable[str]) -> list[str]:
     if "GET" in methods:
         methods["HEAD"] = None
     return [*methods, "OPTIONS"]
-
-
-def routed(routes: Iterable[BaseRoute], scope: Scope) -> set[str]:
-    """Return the methods that these routes handle at the scope's path; none: there is nothing. A
-    path with a verb (``…/NAME:drain``) is no other route's name."""
-    asked = {**scope, "method": "", "root_path": ""}
-    found = [
-        route
-        for route in routes
-        if isinstance(route, Route | Mount) and route.matches(asked)[0] is not Match.NONE
-    ]
-    with_verb = [route for route in found if ":" in route.path]
-    return {method for route in with_verb or found for method in _methods(route)} - {"HEAD"}
-
-
-def _methods(route: Route | Mount) -> Iterable[str]:
-    return ("GET",) if isinstance(route, Mount) else route.methods or ()
 
 
 async def answer_other_method(exchange: Exchange, handled: Iterable[str], origins: Origins) -> None:

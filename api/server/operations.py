@@ -20,6 +20,7 @@ from fencelog.api.produce.batch_bodies import AnyBatch
 from fencelog.api.read import offsets, read
 from fencelog.api.read.answers import MessagePage
 from fencelog.api.read.compaction_routes import CompactionState
+from fencelog.api.server.health import ABOUT_LIVE, ABOUT_READY, LIVE, READY, HealthState
 from fencelog.api.server.parameters import LAST_EVENT_ID, MESSAGE_HEADERS, OWNER, PREFER, Shape
 from fencelog.api.subscriptions import parts, requests, views
 from fencelog.api.subscriptions.pull import DeliveredMessage, DeliveredMessages
@@ -311,11 +312,17 @@ SUBSCRIPTIONS = (
     ),
 )
 
+HEALTH = (
+    Operation(f"GET {LIVE}", "healthz", ABOUT_LIVE, HealthState),
+    Operation(f"GET {READY}", "readyz", ABOUT_READY, HealthState),
+)
+
 OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     "messages": MESSAGES,
     "subscriptions": SUBSCRIPTIONS,
     "producers": PRODUCERS,
     "commits": COMMITS,
     "topics": TOPICS,
+    "health": HEALTH,
 }
 """The requests by the tag that heads them in ``/docs``."""

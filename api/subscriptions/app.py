@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
-
 from fencelog.api.http.asgi import Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
@@ -14,7 +12,6 @@ from fencelog.api.http.targets import Endpoint, Target
 from fencelog.api.http.waits import Waits
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
-from fencelog.api.subscriptions.admin import add_subscription_routes
 from fencelog.api.subscriptions.dead_letters import Appending, DeadLetterTopics
 from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
@@ -32,15 +29,14 @@ Handler = Callable[[Exchange, Target], Awaitable[None]]
 
 
 def build_subscriptions(
-    router: APIRouter,
     broker: Broker,
     ownership: OwnerProxy,
     forwarder: Forwarder,
     waits: Waits,
     bodies: BodyReader,
     metrics: ApiMetrics,
-) -> dict[Endpoint, dict[str, Handler]]:
-    """Build the endpoints on plain ASGI; the framework's routes are added to ``router``."""
+) -> tuple[SubscriptionLifecycle, dict[Endpoint, dict[str, Handler]]]:
+    """Build what the framework's routes need, and the endpoints on plain ASGI."""
     appending = Appending(ownership, forwarder)
     letters = DeadLetterTopics(broker, appending)
     owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)
@@ -51,8 +47,7 @@ def build_subscriptions(
     views = SubscriptionViews(broker, owners, pull, waits, metrics)
     replay = DeadLetterReplay(broker, lifecycle, pull, verbs, appending, bodies)
     cursors = CursorRequests(broker, owners, bodies)
-    add_subscription_routes(router, broker, lifecycle)
-    return {
+    return lifecycle, {
         Endpoint.PULL: {"POST": verbs.pull},
         Endpoint.WAIT: {"POST": verbs.wait},
         Endpoint.HOLD: {"POST": verbs.hold},

@@ -41,6 +41,15 @@ METRICS = {
         "record_batch_messages_per_s",
     },
     "read": {"messages_per_s", "mb_per_s"},
+    "start": {
+        f"{data}_{step}_{figure}"
+        for data, steps in (
+            ("new", ("announced", "ready", "topic", "append", "list")),
+            ("again", ("announced", "ready", "append", "list")),
+        )
+        for step in steps
+        for figure in ("ms", "cpu_ms")
+    },
     "fanin": {
         f"topics_{topics}_post_{figure}"
         for topics in (2, 30)
@@ -57,17 +66,18 @@ METRICS = {
     | {"owner_read_messages_per_s", "other_read_messages_per_s"},
 }
 SMALL = {
-    "bookie": ["--journal-mib", "8", "--entries", "20000"],
-    "fanin": ["--topics", "2,30", "--connections", "4"],
+    "bookie": ["--seconds", "0.2", "--journal-mib", "8", "--entries", "20000"],
+    "fanin": ["--seconds", "0.2", "--topics", "2,30", "--connections", "4"],
+    "start": ["--times", "1"],
 }
-"""The options, besides the seconds, that make a bench short."""
+"""The options that make a bench short, where they are not the seconds alone."""
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", METRICS)
 def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path) -> None:
-    arguments = [name, "--json", "--seconds", "0.2", "--data", str(tmp_path / "data")]
-    arguments += SMALL.get(name, [])
+    arguments = [name, "--json", "--data", str(tmp_path / "data")]
+    arguments += SMALL.get(name, ["--seconds", "0.2"])
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
 
     assert result.exit_code == 0

@@ -240,7 +240,9 @@ def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
 
 @asynccontextmanager
 async def serving(app: Application) -> AsyncIterator[str]:
-    """Serve an application with a real uvicorn on a free port; yields its URL."""
+    """Serve an application with a real uvicorn on a free port; yields its URL. All of it is loaded
+    before, so that no client's time limit includes that."""
+    await app.administration.framework()
     server = await HttpServer.start(app, bind("127.0.0.1", 0))
     if app.host is not None:
         app.host.url = server.url

@@ -70,7 +70,9 @@ class Service:
         await broker.start()
         self.stack.push_async_callback(broker.close)
         bookies: Any = NamedBookies()
-        server = await HttpServer.start(build_app(broker, bookies=bookies), listening)
+        app = build_app(broker, bookies=bookies)
+        await app.administration.framework()  # No client's time limit includes loading it.
+        server = await HttpServer.start(app, listening)
         self.stack.push_async_callback(server.close)
         http = await self.stack.enter_async_context(
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=20)

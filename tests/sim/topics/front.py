@@ -12,8 +12,6 @@ from collections import Counter
 from functools import partial
 from typing import Any, cast
 
-from fastapi import APIRouter
-
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Endpoint
@@ -26,6 +24,7 @@ from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.app import Application, Handler
+from fencelog.api.server.health import Health
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.broker import Broker
@@ -187,9 +186,9 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},
     }
-    framework: Any = None
+    unused: Any = None
     if taken.calls is not None:
-        endpoints |= build_subscriptions(
-            APIRouter(), taking, ownership, forwarder, waits, bodies, metrics
-        )
-    return Application(endpoints, framework, links, waits, metrics, produce)
+        _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics)
+        endpoints |= served
+    health = Health(taking.check_ready)
+    return Application(endpoints, health, unused, links, waits, metrics, produce)
