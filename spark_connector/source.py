@@ -10,7 +10,12 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -21,6 +26,12 @@ from fencelog.spark_connector.planning.options import (
 )
 from fencelog.spark_connector.stream.options import parse_stream_options
 from fencelog.spark_connector.stream.reader import FencelogStreamReader
+from fencelog.spark_connector.write.options import (
+    WriteOptions,
+    check_columns,
+    parse_write_options,
+)
+from fencelog.spark_connector.write.writer import FencelogWriter, stream_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +84,26 @@ class FencelogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> FencelogStreamReader:
         """Return a reader of a stream. Raises FencelogError(BAD_REQUEST) as ``reader``."""
         return FencelogStreamReader(parse_stream_options(self.options), checked_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> FencelogWriter:
+        """Return a writer. Raises FencelogError(BAD_REQUEST) for options or columns that cannot be
+        written, and for the save mode "overwrite"."""
+        return FencelogWriter(self._write_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return a writer of a stream. Raises FencelogError(BAD_REQUEST) as ``writer``."""
+        return stream_writer(self._write_options(schema, overwrite))
+
+    def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        options = parse_write_options(self.options)
+        check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields])
+        if overwrite:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                "fencelog data source: a topic is appended to, never overwritten: use the save "
+                'mode "append"',
+            )
+        return options
 
 
 class FencelogReader(DataSourceReader):

@@ -170,7 +170,7 @@ def encode_values(values: Sequence[bytes], *, codec: int = CODEC_NONE) -> bytes:
     """Return a batch of plain values: no keys, event times or headers."""
     if len(values) == 1 and codec == CODEC_NONE and len(values[0]) <= MAX_ENTRY_BYTES - 16:
         return _encode_one(values[0])
-    return _assemble(len(values), 0, _binary_column(values), codec)
+    return assemble_batch(len(values), 0, _binary_column(values), codec)
 
 
 def _encode_one(value: bytes) -> bytes:
@@ -212,7 +212,7 @@ def encode_columns(
         buffers[7] = pack_ints("i", accumulate(map(len, headers), initial=0))
         buffers[8:10] = _binary_column([name.encode() for name, _ in pairs])
         buffers[10:12] = _binary_column([value for _, value in pairs])
-    return _assemble(len(values), columns, buffers, codec)
+    return assemble_batch(len(values), columns, buffers, codec)
 
 
 def encode_batch(messages: Sequence[Message], *, codec: int = CODEC_NONE) -> bytes:
@@ -241,7 +241,7 @@ def _validity(items: Sequence[object]) -> bytes:
     return int(bits, 2).to_bytes((len(items) + 7) // 8, "little")
 
 
-def _assemble(count: int, columns: int, buffers: Sequence[bytes], codec: int) -> bytes:
+def assemble_batch(count: int, columns: int, buffers: Sequence[bytes], codec: int) -> bytes:
     """Return a batch. ``buffers``: from the first on; those after them are absent."""
     if not 1 <= count <= MAX_BATCH_MESSAGES:
         raise FencelogError(

@@ -72,7 +72,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     "spark_connector": (
         {"planning"},
         {"read"},
-        {"stream"},
+        {"stream", "write"},
         {"source"},
         {"bench", "demo", "pyspark_fencelog"},
     ),

@@ -1,0 +1,171 @@
+"""Rows as record batches: columns of Arrow become those of a stored batch, without a loop over
+rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MIB
+from fencelog.ledgers.record_batch import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, check_batch
+from fencelog.ledgers.record_batch.format import assemble_batch
+
+TARGET_BYTES = MIB
+"""The size of a record batch, about: large enough for full speed, and far below the largest."""
+
+_INT32 = np.dtype("<i4")
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def route(rows: pa.RecordBatch, partitions: int, unkeyed: int) -> NDArray[np.int64]:
+    """Return the partition of each row: that of its column ``partition``, else of its key, as
+    brokers choose it, else ``unkeyed``. Raises FencelogError(BAD_REQUEST)."""
+    found = np.full(rows.num_rows, unkeyed, np.int64)
+    if "key" in rows.schema.names and partitions > 1:
+        keys = pc.dictionary_encode(rows["key"].cast(pa.binary()))
+        hashes = [crc32c(key) % partitions for key in keys.dictionary.to_pylist()]
+        places = pc.fill_null(keys.indices, len(hashes)).to_numpy(zero_copy_only=False)
+        found = np.array([*hashes, unkeyed], np.int64)[places]
+    if "partition" in rows.schema.names:
+        column = rows["partition"]
+        named = pc.is_valid(column).to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+        wrong = numbers[(numbers < 0) | (numbers >= partitions)]
+        if wrong.size:
+            raise _refused(f"the topic has {partitions} partitions, no {wrong[0]}")
+        found = np.where(named, numbers, found)
+    return found
+
+
+def split(rows: pa.RecordBatch, partitions: NDArray[np.int64]) -> dict[int, pa.RecordBatch]:
+    """Return the rows of each partition, in their order."""
+    if not rows.num_rows:
+        return {}
+    first = int(partitions[0])
+    if (partitions == first).all():
+        return {first: rows}
+    order = np.argsort(partitions, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    numbers, starts = np.unique(partitions[order], return_index=True)
+    ends = [*starts[1:], len(order)]
+    return {
+        int(number): sorted_rows.slice(start, end - start)
+        for number, start, end in zip(numbers, starts, ends, strict=True)
+    }
+
+
+def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of several batches as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+
+def encoded(rows: pa.RecordBatch) -> Iterator[tuple[bytes, int]]:
+    """Yield record batches of these rows, in order, and how many messages each holds. Raises
+    FencelogError: BAD_REQUEST, PAYLOAD_TOO_LARGE for a row that is no message."""
+    count = rows.num_rows
+    if count > 1 and (count > MAX_BATCH_MESSAGES or rows.nbytes > 2 * TARGET_BYTES):
+        middle = count // 2
+        yield from encoded(rows.slice(0, middle))
+        yield from encoded(rows.slice(middle))
+    elif count:
+        batch = _encode(rows)
+        check_batch(batch)  # nobody else checks the limits of messages before they are stored
+        yield batch, count
+
+
+def _encode(rows: pa.RecordBatch) -> bytes:
+    names = rows.schema.names
+    value = rows["value"]
+    if value.null_count:
+        raise _refused("a row has no value: NULL cannot be stored, an empty value can")
+    columns = 0
+    buffers: list[bytes] = [*_binary(value), *[b""] * 10]
+    if "key" in names and rows["key"].null_count < rows.num_rows:
+        columns |= HAS_KEY
+        buffers[2] = _validity(rows["key"])
+        buffers[3:5] = _binary(rows["key"])
+    if "event_time" in names and rows["event_time"].null_count < rows.num_rows:
+        columns |= HAS_EVENT_TIME
+        times = rows["event_time"].cast(_TIME).cast(pa.int64())
+        buffers[5] = _validity(times)
+        buffers[6] = _packed(pc.fill_null(times, 0), np.dtype("<i8"))
+    if "headers" in names:
+        headers = _headers(rows["headers"])
+        if headers is not None:
+            columns |= HAS_HEADERS
+            buffers[7:12] = headers
+    return assemble_batch(rows.num_rows, columns, buffers, codec=0)
+
+
+def _headers(lists: pa.Array) -> list[bytes] | None:
+    """Return the five buffers of a column of headers; None if there is none."""
+    pairs = lists.flatten()
+    if not len(pairs):
+        return None
+    names, values = pc.struct_field(pairs, "name"), pc.struct_field(pairs, "value")
+    if names.null_count or values.null_count:
+        raise _refused("a header has no name or no value")
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(counts))).astype(_INT32)
+    return [ends.tobytes(), *_binary(names), *_binary(values)]
+
+
+def _binary(column: pa.Array) -> tuple[bytes, bytes]:
+    """Return the offsets from 0, and the data, of a column of bytes or text."""
+    filled = pc.fill_null(column.cast(pa.binary()), b"")
+    _, offsets, data = filled.buffers()
+    ends = np.frombuffer(offsets, _INT32, len(filled) + 1, filled.offset * _INT32.itemsize)
+    kept = b"" if data is None else memoryview(data)[ends[0] : ends[-1]].tobytes()
+    return (ends - ends[0]).astype(_INT32).tobytes(), kept
+
+
+def _validity(column: pa.Array) -> bytes:
+    """Return Arrow's bitmap from the first bit on; empty if there is no null."""
+    if not column.null_count:
+        return b""
+    flags = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return np.packbits(flags, bitorder="little").tobytes()
+
+
+def _packed(column: pa.Array, kind: np.dtype[Any]) -> bytes:
+    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return numbers.astype(kind).tobytes()
+
+
+def _refused(why: str) -> FencelogError:
+    return FencelogError(ErrorCode.BAD_REQUEST, f"a row cannot be written: {why}")
+
+
+class Gathered:
+    """Rows that wait for more, so that record batches are large: by partition, in order."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[pa.RecordBatch]] = {}
+        self._bytes: dict[int, int] = {}
+
+    def add(self, by_partition: dict[int, pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Add rows; yield those of a partition once they are enough."""
+        for partition, rows in by_partition.items():
+            self._parts.setdefault(partition, []).append(rows)
+            size = self._bytes.get(partition, 0) + rows.nbytes
+            self._bytes[partition] = size
+            if size >= TARGET_BYTES:
+                yield partition, self._take(partition)
+
+    def rest(self) -> Iterable[tuple[int, pa.RecordBatch]]:
+        """Yield what is left."""
+        for partition in sorted(self._parts):
+            yield partition, self._take(partition)
+
+    def _take(self, partition: int) -> pa.RecordBatch:
+        self._bytes.pop(partition)
+        return joined(self._parts.pop(partition))

@@ -1,0 +1,49 @@
+"""The place that a task writes to: its topic's partitions, and the batch of its query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.commits import PartitionCommits
+from fencelog.api.client.retry import retry_not_applied
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.digest import crc32c
+from fencelog.spark_connector.write.options import WriteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The write that a task is a part of. ``name`` stays the same when the batch is written again;
+    ``batch`` is its number, 0 for a write that is no stream."""
+
+    name: str
+    batch: int = 0
+
+
+async def partitions_of(client: FencelogClient, options: WriteOptions) -> int:
+    """Return the number of the topic's partitions. Raises TOPIC_NOT_FOUND, NO_OWNER."""
+    topic = await retry_not_applied(lambda: client.topic(options.topic))
+    return int(topic["partitions"])
+
+
+async def partitions_of_batch(client: FencelogClient, options: WriteOptions, job: Job) -> int:
+    """Return the number of partitions that the batch is spread over: that of an earlier attempt,
+    which may have committed to some of them, else the topic's."""
+    commits = PartitionCommits(client, options.topic, 0, job.name)
+    last = await retry_not_applied(commits.last)
+    if last is not None and last["batch"] == job.batch and last["partitions"]:
+        return int(last["partitions"])
+    return await partitions_of(client, options)
+
+
+def unkeyed_partition(job: Job, partitions: int) -> int:
+    """Return the partition of all rows of a batch without a key: the same in every attempt."""
+    return crc32c(f"{job.name}/{job.batch}".encode()) % partitions
+
+
+def located(error: FencelogError, options: WriteOptions) -> FencelogError:
+    """Return the same error, naming the topic and the service: Spark shows nothing but its text."""
+    code: ErrorCode = error.code
+    where = f"writing topic {options.topic} at {','.join(options.servers)}"
+    return FencelogError(code, f"{where}: {error.detail}", **error.extra)

@@ -1,0 +1,160 @@
+"""The writers as Spark calls them: rows on executors, the outcome of a batch on the driver.
+
+Spark pickles these objects. Every method name is Spark's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.spark_connector.planning.option_values import wrong
+from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    from fencelog.spark_connector.write.segments import TaskLedgers
+    from fencelog.spark_connector.write.target import Job
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # PySpark 4.0 writes streams row by row only
+    DataSourceStreamArrowWriter = None  # type: ignore[assignment,misc]  # there is none
+
+T = TypeVar("T")
+
+
+@dataclass
+class TaskOutcome(WriterCommitMessage):
+    """The rows of a task that were written. ``ledgers``: those that are to be committed, if any."""
+
+    rows: int = 0
+    ledgers: TaskLedgers | None = None
+
+
+class FencelogWriter(DataSourceArrowWriter):
+    """The writer of a table that ends: at least once, or all of it by one commit a partition."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        if options.exactly_once is ExactlyOnce.DEDUP:
+            raise wrong("option 'exactlyOnce' is 'dedup', which is for streams: they have batches")
+        self._options = options
+        self._name = f"spark-{SystemHost().random_bytes(16).hex()}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
+        from fencelog.spark_connector.write.target import Job
+
+        return _write(iterator, self._options, Job(self._name))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _commit(messages, self._options, is_stream=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _abort(messages, self._options)
+
+
+class _StreamWriter:
+    """The writer of a stream, whose batches are numbered."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
+        return _write(iterator, self._options, _job_of_stream(_context()))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _commit(messages, self._options, is_stream=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _abort(messages, self._options)
+
+
+if DataSourceStreamArrowWriter is not None:
+
+    class FencelogStreamWriter(_StreamWriter, DataSourceStreamArrowWriter):
+        """The writer of a stream."""
+
+
+def stream_writer(options: WriteOptions) -> FencelogStreamWriter:
+    """Return the writer of a stream. Raises FencelogError(BAD_REQUEST) before PySpark 4.1."""
+    if DataSourceStreamArrowWriter is None:
+        raise wrong("streams are written with PySpark 4.1 or newer")
+    return FencelogStreamWriter(options)
+
+
+def _write(rows: Iterator[pa.RecordBatch], options: WriteOptions, job: Job | None) -> TaskOutcome:
+    from fencelog.spark_connector.write.appends import append_all
+    from fencelog.spark_connector.write.segments import write_ledgers
+
+    mode = options.exactly_once
+    if mode is not ExactlyOnce.NONE and job is None:
+        raise FencelogError(
+            ErrorCode.INTERNAL,
+            "Spark does not tell the batch of this task, so it cannot be written exactly once",
+        )
+    if mode is ExactlyOnce.SEGMENTS and job is not None:
+        return TaskOutcome(ledgers=_run(write_ledgers(rows, options, job), options))
+    turn = _context().partitionId()
+    numbered = job if mode is ExactlyOnce.DEDUP else None
+    return TaskOutcome(rows=_run(append_all(rows, options, turn=turn, job=numbered), options))
+
+
+def _commit(
+    messages: Sequence[WriterCommitMessage | None], options: WriteOptions, *, is_stream: bool
+) -> None:
+    from fencelog.spark_connector.write.segments import commit
+
+    _run(commit(_ledgers_of(messages), options, is_stream=is_stream), options)
+
+
+def _abort(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
+    from fencelog.spark_connector.write.segments import abort
+
+    with suppress(FencelogError):  # Spark tells why it aborts; the sweep deletes what is left
+        _run(abort(_ledgers_of(messages), options), options)
+
+
+def _ledgers_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskLedgers]:
+    """Return the ledgers of the tasks, in their order; a task that failed has sent nothing."""
+    outcomes = [each for each in messages if isinstance(each, TaskOutcome)]
+    return [each.ledgers for each in outcomes if each.ledgers is not None]
+
+
+def _run(work: Awaitable[T], options: WriteOptions) -> T:
+    from fencelog.spark_connector.write.target import located
+
+    async def run() -> T:
+        return await work
+
+    try:
+        return asyncio.run(run())
+    except FencelogError as error:
+        raise located(error, options) from error
+
+
+def _context() -> TaskContext:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise FencelogError(ErrorCode.INTERNAL, "rows are written by Spark's tasks only")
+    return context
+
+
+def _job_of_stream(context: TaskContext) -> Job | None:
+    """Return the query, which has one id as long as it has its checkpoint, and the number of the
+    batch; None if Spark does not tell."""
+    from fencelog.spark_connector.write.target import Job
+
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return None if query is None or batch is None else Job(f"spark-{query}", int(batch))

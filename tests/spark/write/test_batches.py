@@ -1,0 +1,149 @@
+"""Rows of Arrow as record batches: every message as it was, whatever the shape of the columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.api.routing.partitioner import partition_of_key
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+from fencelog.ledgers.record_batch import Message, decode_batch
+from fencelog.spark_connector.read.columns import HEADERS, TIMESTAMP
+from fencelog.spark_connector.write.batches import (
+    TARGET_BYTES,
+    Gathered,
+    encoded,
+    joined,
+    route,
+    split,
+)
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("event_time", TIMESTAMP),
+    ]
+)
+messages = st.builds(
+    Message,
+    st.binary(max_size=9),
+    st.none() | st.binary(max_size=5),
+    st.none() | st.integers(-(2**40), 2**40),
+    st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=3).map(tuple),
+)
+
+
+def rows_of(found: list[Message]) -> pa.RecordBatch:
+    rows = [
+        {
+            "key": message.key,
+            "value": message.value,
+            "headers": [{"name": name, "value": value} for name, value in message.headers],
+            "event_time": message.event_time,
+        }
+        for message in found
+    ]
+    times = pa.array([row.pop("event_time") for row in rows], pa.int64()).cast(TIMESTAMP)
+    columns = [pa.array([row[name] for row in rows], SCHEMA.field(name).type) for name in rows[0]]
+    return pa.RecordBatch.from_arrays([*columns, times], schema=SCHEMA)
+
+
+def messages_of(rows: pa.RecordBatch) -> list[Message]:
+    return [message for batch, _ in encoded(rows) for message in decode_batch(batch)]
+
+
+@given(st.lists(messages, min_size=1, max_size=40), st.data())
+def test_every_message_stays_as_it_was(found: list[Message], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(found) - 1))
+    end = data.draw(st.integers(start, len(found)))
+    assert messages_of(rows_of(found).slice(start, end - start)) == found[start:end]
+
+
+def test_text_and_missing_columns_are_taken() -> None:
+    rows = pa.RecordBatch.from_pydict({"value": ["grüße", ""]})
+    assert messages_of(rows) == [Message("grüße".encode()), Message(b"")]
+    lists = pa.array([None, [{"name": "n", "value": b"v"}], []], HEADERS)
+    rows = pa.RecordBatch.from_pydict({"value": [b"1", b"2", b"3"], "headers": lists})
+    assert messages_of(rows) == [
+        Message(b"1"),
+        Message(b"2", headers=(("n", b"v"),)),
+        Message(b"3"),
+    ]
+
+
+def test_many_rows_become_several_batches_in_order() -> None:
+    found = [Message(b"%d" % n + b"x" * 1_000) for n in range(5_000)]
+    batches = list(encoded(rows_of(found)))
+    assert len(batches) > 1
+    assert max(len(batch) for batch, _ in batches) <= 3 * TARGET_BYTES
+    assert sum(count for _, count in batches) == 5_000
+    assert [m for batch, _ in batches for m in decode_batch(batch)] == found
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [
+        ({"value": pa.array([None, b"a"])}, ErrorCode.BAD_REQUEST),
+        ({"value": [b"x" * (MAX_MESSAGE_BYTES + 1)]}, ErrorCode.PAYLOAD_TOO_LARGE),
+        (
+            {"value": [b"a"], "headers": pa.array([[{"name": None, "value": b"v"}]], HEADERS)},
+            ErrorCode.BAD_REQUEST,
+        ),
+    ],
+)
+def test_what_is_no_message_is_refused(column: dict[str, Any], code: ErrorCode) -> None:
+    with pytest.raises(FencelogError) as raised:
+        list(encoded(pa.RecordBatch.from_pydict(column)))
+    assert raised.value.code is code
+
+
+@given(st.lists(st.none() | st.binary(max_size=2), min_size=1), st.integers(1, 5))
+def test_keys_go_where_brokers_send_them(keys: list[bytes | None], partitions: int) -> None:
+    rows = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary())})
+    expected = [
+        partitions - 1 if key is None else partition_of_key(key, partitions) for key in keys
+    ]
+    assert route(rows, partitions, partitions - 1).tolist() == expected
+
+
+def test_a_named_partition_comes_first_and_must_be_there() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {"key": [b"k", b"k"], "partition": pa.array([2, None], pa.int32())}
+    )
+    assert route(rows, 3, 0).tolist() == [2, partition_of_key(b"k", 3)]
+    with pytest.raises(FencelogError, match="has 2 partitions, no 2"):
+        route(rows, 2, 0)
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_rows_keep_their_order_within_a_partition(numbers: list[int]) -> None:
+    rows = pa.RecordBatch.from_pydict({"value": pa.array(range(len(numbers)), pa.int64())})
+    found = split(rows, np.array(numbers, np.int64))
+    assert {n: part["value"].to_pylist() for n, part in found.items()} == {
+        n: [place for place, number in enumerate(numbers) if number == n] for n in set(numbers)
+    }
+
+
+def test_small_batches_wait_for_each_other() -> None:
+    gathered = Gathered()
+    small = rows_of([Message(b"x" * 1_000)] * 100)
+    given_out = [
+        (number, part)
+        for _ in range(20)
+        for number, part in gathered.add({0: small, 1: small.slice(0, 1)})
+    ]
+    assert [number for number, _ in given_out] == [0]
+    assert given_out[0][1].nbytes >= TARGET_BYTES
+    rest = dict(gathered.rest())
+    assert rest[1].num_rows == 20
+    assert rest[0].num_rows + given_out[0][1].num_rows == 2_000
+    assert list(gathered.rest()) == []
+    assert joined([small, small]).num_rows == 200
