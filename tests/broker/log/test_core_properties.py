@@ -255,8 +255,10 @@ class Story:
 
     def adopt(self) -> None:
         core = self.core
+        if core.state is LogState.OPENING:
+            return  # nobody has the log yet
         if core.is_serving and not core.is_terminated:
-            if not self.is_adopting and core.state is not LogState.OPENING:
+            if not self.is_adopting:
                 self.is_adopting = True
                 self.give(core.adopt)
             return
