@@ -31,6 +31,7 @@ from fencelog.broker.log.effects import (
     Write,
 )
 from fencelog.broker.log.step_runner import Adoption, StepRunner
+from fencelog.broker.log.wakeup import Wakeup
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -66,7 +67,7 @@ class LogWriter:
         self._config = config
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._wakeup = asyncio.Event()
+        self._wakeup = Wakeup()
         self._runner = StepRunner(
             core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup
         )

@@ -28,6 +28,7 @@ from fencelog.broker.log.effects import (
     Settle,
     Step,
 )
+from fencelog.broker.log.wakeup import Wakeup
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
@@ -61,7 +62,7 @@ class StepRunner:
         pipeline: AppendPipeline,
         reader: LogReader,
         is_leader: Callable[[], Awaitable[bool]],
-        wakeup: asyncio.Event,
+        wakeup: Wakeup,
     ) -> None:
         self._core = core
         self._node = node

@@ -98,7 +98,9 @@ class LedgerWriter:
         self._length_pushed = 0
         self._flush_scheduled = False
         self._closing = False
-        self._settled = asyncio.Event()
+        self._settled: asyncio.Event | None = None
+        """The event that is set when ``close`` may go on; None until that waits: most ledgers are
+        idle, and an event takes 800 bytes."""
         self._change: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._explicit_lac = ExplicitLac(
@@ -182,8 +184,9 @@ class LedgerWriter:
         self._closing = True
         self._flush()
         while self._core.finished is None and (self._core.has_pending or self._change is not None):
-            self._settled.clear()
-            await self._settled.wait()
+            settled = self._settled = self._settled or asyncio.Event()
+            settled.clear()
+            await settled.wait()
         self._stop()
         if self._core.finished is not None:
             raise self._core.finished
@@ -201,7 +204,7 @@ class LedgerWriter:
         self._core.fail(FencelogError(ErrorCode.LEDGER_CLOSED, "the writer was abandoned"))
         self._queue.clear()
         self._stop()
-        self._settled.set()
+        self._tell_close()
         if self._change is not None:
             await asyncio.gather(self._change, return_exceptions=True)
 
@@ -255,7 +258,7 @@ class LedgerWriter:
                 case Acknowledged():  # the hot path: no pattern that takes it apart
                     self._on_ack(effect.lac)
                     self._explicit_lac.acknowledged()
-                    self._settled.set()
+                    self._tell_close()
                 case Send(run):  # once more, to a new member, before anything is acknowledged
                     once_more = run_of(run.data)
                     self._outbox.send(once_more, (effect,), self._incarnations, self._on_reply)
@@ -268,7 +271,11 @@ class LedgerWriter:
                     self._queue.clear()
                     self._stop()
                     self._on_failure(error)
-                    self._settled.set()
+                    self._tell_close()
+
+    def _tell_close(self) -> None:
+        if self._settled is not None:
+            self._settled.set()
 
     def _send_explicit_lac(self, lac: int) -> None:
         for bookie_id in self._core.ensemble:
@@ -300,7 +307,7 @@ class LedgerWriter:
         finally:
             self._change = None
         self._execute(effects)
-        self._settled.set()
+        self._tell_close()
 
     def _retry_later(self) -> None:
         if self._retry is None and self._core.finished is None and not self._closing:
