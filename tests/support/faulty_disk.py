@@ -63,10 +63,11 @@ class FaultyStore:
 class FaultyDisk(PosixDisk):
     """A disk that fails or delays the calls that a test names, as ``"sync .journal"`` or ``"write
     index"``; or fails permanently after ``calls_left`` more calls, as for a process that dies
-    there."""
+    there. Of ``fails_once``, the next call alone fails."""
 
     def __init__(self) -> None:
         self.fails: set[str] = set()
+        self.fails_once: set[str] = set()
         self.waits: set[str] = set()
         self.calls: list[str] = []
         self.calls_left: int | None = None
@@ -80,7 +81,9 @@ class FaultyDisk(PosixDisk):
             self._go.wait(0.005)
         if self.calls_left is not None:
             self.calls_left = max(self.calls_left - 1, -1)
-        if call in self.fails or self.calls_left == -1:
+        fails_now = call in self.fails_once
+        self.fails_once.discard(call)
+        if fails_now or call in self.fails or self.calls_left == -1:
             raise OSError(EIO, "made to fail", name)
 
     def create(self, path: Path) -> FaultyFile:

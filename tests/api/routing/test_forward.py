@@ -6,11 +6,15 @@ import contextlib
 import json
 
 import httpx
+import pytest
 
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.link import Links
 from fencelog.api.routing.link_frames import LinkFlag, LinkOp, encode_answer_head
 from fencelog.api.server.serve import bind
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.rpc.wire import encode_reply
 from tests.api.routing.link_peer import LinkPeer, link_peer
@@ -169,6 +173,14 @@ async def test_a_read_whose_owner_is_lost_can_be_asked_again(
         answer = await http.get(READ)
     assert (answer.status_code, answer.json()["code"]) == (503, "read_unknown")
     assert answer.json()["retryable"] is True
+
+
+async def test_a_change_whose_answer_breaks_off_is_of_unknown_outcome(links: Links) -> None:
+    """No other owner is looked for: the lost one may have made the change."""
+    async with link_peer(hang_up) as lost:
+        with pytest.raises(FencelogError) as caught:
+            await Forwarder(links).ask("POST", lost, "/", b"", b"", lost=ErrorCode.STATE_UNKNOWN)
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
 
 
 async def test_an_event_stream_whose_owner_is_lost_ends_with_a_problem(

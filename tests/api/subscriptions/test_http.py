@@ -228,10 +228,20 @@ class TestPull:
         refused = await a.http.post(f"{a.sub}:pull", json={"wait": 0.05})
         assert problem(refused) == (503, "overloaded")
 
+    async def test_what_is_leased_is_delivered_though_another_partition_failed_first(
+        self, two: list[Site], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each of two pulls begins at another partition."""
+        a, _ = two
+        await subscribe(a)
+        await post(a, "x", "y", partition=0)
+        break_partition(a, monkeypatch)
+        assert texts(await pull(a, max=1)) + texts(await pull(a, max=1)) == ["x", "y"]
+
 
 def break_partition(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request about partition 1 is refused by its owner."""
-    real = site.broker.partition
+    real, real_log = site.broker.partition, site.broker.open_log
 
     async def partition(topic: Any, number: int) -> Any:
         if number == 1:
@@ -239,7 +249,11 @@ def break_partition(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         return await real(topic, number)
 
     monkeypatch.setattr(site.broker, "partition", partition)
-    monkeypatch.setattr(site.broker, "open_log", lambda topic, number: None)
+
+    def open_log(topic: Any, number: int) -> Any:
+        return None if number == 1 else real_log(topic, number)
+
+    monkeypatch.setattr(site.broker, "open_log", open_log)
 
 
 class TestAck:

@@ -364,6 +364,45 @@ async def test_after_a_failed_sync_nothing_is_written_and_all_is_answered(
     assert len(faulty_disk.calls) == calls
 
 
+async def test_a_sync_that_failed_is_not_tried_again(
+    journal: Journal, faulty_disk: FaultyDisk, requests: Requests
+) -> None:
+    """The second one would succeed, without the pages that the first one lost."""
+    await append_all(journal, [requests.run(1, 0)])
+    faulty_disk.fails_once.add("sync .journal")
+    answers: list[FencelogError | None] = []
+    journal.append(RecordType.RUN, requests.run(1, 1), answers.append)
+    await requests.until(lambda: len(answers) == 1)
+    assert [error.code if error else None for error in answers] == [ErrorCode.STORAGE_FAILED]
+
+
+async def test_no_record_is_answered_from_a_file_whose_name_may_be_lost(
+    journal: Journal, faulty_disk: FaultyDisk, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> None:
+        raise OSError(EIO, "made to fail")
+
+    monkeypatch.setattr(faulty_disk, "sync_directory", fail)
+    answers: list[FencelogError | None] = []
+    for number in range(6):  # more than one file takes
+        journal.append(RecordType.RUN, requests.run(1, number, size=900), answers.append)
+    await requests.until(lambda: len(answers) == 6)
+    assert answers[-1] is not None
+    assert answers[-1].code is ErrorCode.STORAGE_FAILED
+
+
+async def test_replay_syncs_the_last_file_before_it_gives_a_record_of_it(
+    journal: Journal, faulty_disk: FaultyDisk, requests: Requests, tmp_path: Path
+) -> None:
+    """What a killed process has written may be in the page cache alone: a power loss takes it."""
+    await append_all(journal, [requests.run(1, 0)])
+    faulty_disk.calls.clear()
+    found = JournalReplay(faulty_disk, tmp_path, start=START, incarnation=INCARNATION)
+    assert f"sync {journal_name(1)}" in faulty_disk.calls
+    assert len(found.next_records(1000)) == 1
+    found.close()
+
+
 @given(
     st.binary(max_size=300),
     st.lists(st.tuples(st.integers(0, 320), st.integers(0, 80)), max_size=20),

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,31 @@ async def test_a_disk_that_fails_costs_the_compaction_and_no_run(
     faulty_disk.fails.clear()
     assert not [name for name in logs.names if name.endswith(".compacting")]
     assert not logs.bookie.failure.done()
+    await logs.holds([10])
+
+
+async def test_old_files_stay_until_the_name_of_the_new_one_is_durable(
+    logs: Logs, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logs.fill(range(1, 11))
+    await logs.remove(range(1, 10))
+    before = set(logs.names)
+
+    rename = faulty_disk.rename
+
+    def rename_and_fail(path: Path, to: Path) -> None:
+        rename(path, to)
+        if path.suffix == ".compacting":
+            monkeypatch.setattr(faulty_disk, "sync_directory", fail)
+
+    def fail(_path: Path) -> None:
+        monkeypatch.undo()
+        raise OSError(EIO, "made to fail")
+
+    monkeypatch.setattr(faulty_disk, "rename", rename_and_fail)
+    with pytest.raises(OSError, match="made to fail"):
+        await logs.garbage.collect(MAJOR)
+    assert before <= set(logs.names)
     await logs.holds([10])
 
 

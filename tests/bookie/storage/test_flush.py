@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.journal.file import journal_ids
 from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 
 async def test_entries_are_found_while_they_are_flushed(
@@ -38,3 +41,35 @@ async def test_entries_are_found_while_they_are_flushed(
         goes_on.set()
     await requests.until(lambda: shard.flusher.completed > before)
     assert await requests.read(bookie, 1, 0) == run
+
+
+async def test_a_flush_syncs_runs_before_the_index_names_them(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=3_600_000)
+    shard = bookie.shard(1)
+    await requests.until(lambda: shard.flusher._begun is None)
+    await requests.add(bookie, requests.run(1, 0))
+    faulty_disk.calls.clear()
+    shard.flusher.request()
+    await requests.until(lambda: "write index" in faulty_disk.calls)
+    before = faulty_disk.calls[: faulty_disk.calls.index("write index")]
+    logged = [call.split()[0] for call in before if call.endswith(".entrylog")]
+    assert logged[-2:] == ["write", "sync"]
+
+
+async def test_a_flush_lets_go_of_the_journal_files_before_its_checkpoint(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    """Kept, they would fill the disk up."""
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0))
+    await bookie.close()
+    bookie = await open_bookie(flush_interval_ms=20)
+    shard = bookie.shard(1)
+    await requests.add(bookie, requests.run(1, 1))
+    newest = shard.journal.position.file_id
+    assert newest > 1
+    directory = shard.storage._paths.journal
+    await requests.until(lambda: journal_ids(PosixDisk(), directory) == [newest])
+    assert await requests.read(bookie, 1, 0, 2) != b""

@@ -31,8 +31,10 @@ class Clock:
 
 
 async def refusal(log: PartitionLog, value: bytes = b"x") -> FencelogError:
+    """Return the error of an append, which is not held for ever."""
     with pytest.raises(FencelogError) as raised:
-        await log.append_message(Message(value))
+        async with asyncio.timeout(10 * admission.HOLD_S):
+            await log.append_message(Message(value))
     return raised.value
 
 

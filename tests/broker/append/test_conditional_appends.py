@@ -94,6 +94,25 @@ async def test_what_waited_is_refused_by_a_log_that_has_ended(pipeline: AppendPi
         await pipeline.conditional.drain()
 
 
+async def test_what_was_refused_before_it_was_sent_may_come_again(
+    pipeline: AppendPipeline,
+) -> None:
+    """Apache Pulsar 5218: the attempt counts no more, so its retry waits for nothing of it."""
+    (ahead,) = await sent(pipeline, None)
+    pipeline.mode.hold(True)
+    (refused,) = await sent(pipeline, FIRST)
+    pipeline.refuse_waiting(GONE)
+    assert code_of(refused) is ErrorCode.BOOKIE_UNAVAILABLE
+    (again,) = await sent(pipeline, FIRST)
+    pipeline.mode.hold(False)
+    pipeline.schedule_pump()
+    pipeline.acknowledged(0)
+    await asyncio.sleep(0)
+    pipeline.acknowledged(1)
+    assert (ahead.result().offset, again.result().offset) == (0, 1)
+    assert not again.result().duplicate
+
+
 @pytest.mark.parametrize("last", [-1, 0])
 async def test_who_repeats_what_was_given_up_learns_what_recovery_finds(
     pipeline: AppendPipeline, last: int

@@ -29,7 +29,7 @@ from fencelog.ledgers.format.entry_header import (
     producer_digest,
 )
 
-A, B = (producer_digest(name) for name in (b"a", b"b"))
+A, B, C = (producer_digest(name) for name in (b"a", b"b", b"c"))
 
 
 def sequences(sequence: int, rows: int = 1, epoch: int = 0, producer: bytes = A) -> SequenceRange:
@@ -159,6 +159,16 @@ def test_who_was_silent_longest_goes() -> None:
     assert table.get(A) is None
     assert refused(table, sequences(3)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
     assert next(event[1] for event in table.changes())[0][0] == B.hex()
+
+
+def test_who_goes_on_writing_stays_however_long_it_is_known() -> None:
+    table = ProducerTable(replace(Policy(), max_producers=2))
+    end = settle(table, sequences(0))
+    end = settle(table, sequences(0, producer=B), offset=end)
+    end = settle(table, sequences(1), offset=end)
+    settle(table, sequences(0, producer=C), offset=end)
+    known = {name for name, of in (("a", A), ("b", B), ("c", C)) if table.get(of) is not None}
+    assert known == {"a", "c"}
 
 
 def test_keys_end_with_their_window_or_their_number(monkeypatch: pytest.MonkeyPatch) -> None:

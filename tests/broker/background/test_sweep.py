@@ -15,7 +15,8 @@ from fencelog.broker.limits import PENDING_LEDGER_S
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
+from fencelog.broker.registry.topic_deletion import LOGS_PATH
+from fencelog.broker.registry.topics import TopicConfig, TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import pack_entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -97,6 +98,26 @@ async def test_a_ledger_that_a_crash_left_unlisted_goes(
     assert (swept.ledgers, swept.failed) == ([left], {})
     assert left in ledgers.deleted
     assert (await log.append_message(Message(b"x"))).offset == 1
+
+
+async def test_a_topic_that_comes_during_the_sweep_is_known(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created, and opened, just before the sweep reads what hangs below ids: a registry that
+    was read earlier would not have it."""
+    children, registry = scene.store.children, scene.registry
+    created: list[TopicInfo] = []
+
+    async def children_after_it_came(path: str) -> list[str]:
+        if path == LOGS_PATH and not created:
+            info, _ = await registry.create(TopicName.of("shop", "late"), TopicConfig())
+            created.append(info)
+            await registry.open_ledger_list(info, 0)
+        return await children(path)
+
+    monkeypatch.setattr(scene.store, "children", children_after_it_came)
+    assert (await scene.sweep.sweep()).topics == []
+    assert created[0].topic_id in await children(LOGS_PATH)
 
 
 async def test_a_takeover_under_way_keeps_its_ledger(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import recover_ledger, recover_with_last
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
-from tests.support.scripted_cluster import Cluster, MakeCluster
+from tests.support.scripted_cluster import Cluster, MakeCluster, ScriptedBookie
 
 
 async def recover(cluster: Cluster, ledger_id: int = 1) -> LedgerMetadata:
@@ -132,6 +133,43 @@ async def test_ensembles_of_a_recovery_are_committed_only_with_the_close(
     assert await contents(cluster, closed) == [b"0", b"1", b"2"]
 
 
+async def test_a_recovery_that_cannot_end_leaves_no_ensembles(make_cluster: MakeCluster) -> None:
+    """Seed 001: the next one could find a bookie in them that lacks entries, and believe its no."""
+    cluster = make_cluster(4)
+    writer = cluster.create()
+    await cluster.write(writer, b"0", b"1", b"2")
+    before = cluster.metadata().fragments
+    full = FencelogError(ErrorCode.OUT_OF_SPACE, "full")
+
+    def read_once(bookie: ScriptedBookie) -> Callable[[str], FencelogError | None]:
+        def fault(request: str) -> FencelogError | None:
+            if request == "read":
+                bookie.hung.add("read")
+            is_full = request == "recovery add" and bookie.bookie_id == "b1"
+            return full if is_full else None
+
+        return fault
+
+    members = [cluster.bookies[name] for name in ("b1", "b2", "b3")]
+    for bookie in members:
+        bookie.fault = read_once(bookie)
+    recovery = asyncio.create_task(recover(cluster))
+    await cluster.until(lambda: 1 in cluster.bookies["b4"].entries)
+    for bookie in members:
+        bookie.go_down()
+        bookie.wake()
+    with pytest.raises(FencelogError) as caught:
+        await recovery
+    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+    assert (cluster.metadata().state, cluster.metadata().fragments) == (
+        LedgerState.IN_RECOVERY,
+        before,
+    )
+    for bookie in members:
+        bookie.come_back()
+    assert await contents(cluster, await recover(cluster)) == [b"0", b"1", b"2"]
+
+
 async def test_concurrent_recoverers_converge(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, *[b"%d" % n for n in range(10)])
@@ -161,6 +199,26 @@ async def test_recovered_entries_keep_their_bytes(make_cluster: MakeCluster) -> 
     cluster.bookies["b1"].go_down()
     await recover(cluster)
     assert {**before, **cluster.bookies["b4"].entries[1]} == before
+
+
+async def test_an_entry_that_one_bookie_has_is_copied_byte_for_byte(cluster: Cluster) -> None:
+    """Its writer's LAC is lower than what recovery has written again by then."""
+    writer = cluster.create()
+    for bookie in cluster.bookies.values():
+        bookie.held = []  # nothing is acknowledged
+    writer.append(b"0")
+    await asyncio.sleep(0.01)
+    lost = FencelogError(ErrorCode.REQUEST_TIMEOUT, "lost")
+    for name in ("b1", "b3"):
+        cluster.bookies[name].fault = lambda request: lost if request == "add" else None
+    writer.append(b"1")
+    await asyncio.sleep(0.01)
+    original = dict(cluster.bookies["b2"].entries[1])
+    for bookie in cluster.bookies.values():
+        bookie.held = None
+        bookie.come_back()
+    assert (await recover(cluster)).last_entry_id == 1
+    assert [bookie.entries[1] for bookie in cluster.bookies.values()] == [original] * 3
 
 
 async def test_striped_ledger_is_recovered(make_cluster: MakeCluster) -> None:

@@ -81,6 +81,25 @@ def test_ensemble_change_freezes_then_drops_resends_and_drains() -> None:
     assert ok(core, second, "b4") == [Acknowledged(1, 10)]
 
 
+def test_no_ack_of_a_replaced_bookie_counts_though_a_run_before_has_its_quorum() -> None:
+    """BK#3005: all of them are dropped before any run is acknowledged."""
+    core = core_of(open_ledger("b1 b2 b3 b4", write_quorum=2))
+    first, second, third, fourth = (push(core) for _ in range(4))
+    assert ok(core, first, "b1") == []
+    assert ok(core, first, "b2") == [Acknowledged(0, 10)]
+    assert ok(core, fourth, "b4") == ok(core, fourth, "b1") == []
+    fifth = push(core)
+    assert core.reply(fifth, 0, "b1", TIMEOUT) == [ChangeEnsemble({0: "b1"}, 1)]
+    for run, bookies in ((second, ("b2", "b3")), (third, ("b3", "b4"))):
+        for bookie in bookies:
+            assert ok(core, run, bookie) == []  # frozen
+    sends = [Send(fourth, 0, "b5"), Send(fifth, 0, "b5")]
+    effects = core.ensemble_changed(core.metadata.with_ensemble(1, ("b5", "b2", "b3", "b4")))
+    assert (effects[:2], core.lac) == (sends, 2)
+    ok(core, fourth, "b5")
+    assert core.lac == 3
+
+
 def test_second_failure_during_a_change_is_handled_after_it() -> None:
     core = core_of()
     run = push(core)

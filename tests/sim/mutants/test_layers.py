@@ -50,6 +50,12 @@ def test_what_unit_tests_see_are_mutants_each_once() -> None:
     assert {mutant.name for mutant in UNIT_MUTANTS} <= set(names)
 
 
+def test_two_layers_hold_every_rule() -> None:
+    """Besides the simulator, which tries all of them."""
+    tried = {name for some in TESTS.values() for name in some}
+    assert {mutant.name for mutant in MUTANTS} <= tried
+
+
 def test_layers_have_names() -> None:
     assert set(LAYERS) == {"small worlds", "crash images", "unit tests"}
 

@@ -57,7 +57,7 @@ MUTANTS = (
         "Garbage is collected by any store: an emptied one empties the bookie.",
         (
             _NEVER_GIVEN,
-            Edit(LEDGERS, "LedgerGarbage._check_instance", "if found != own:", "if found is own:"),
+            Edit(LEDGERS, "LedgerGarbage._check_instance", "if found != own:", "if found is self:"),
         ),
     ),
     Mutant(
