@@ -120,6 +120,7 @@ def bookie(
         typer.Option("--repair-cookie", help="Make lost directories anew without being asked."),
     ] = False,
     secret_file: SecretOption = None,
+    insecure: InsecureOption = False,
     child: ChildOption = False,
 ) -> None:
     """Run a storage node, or look at one that does not run."""
@@ -141,7 +142,7 @@ def bookie(
         journal_write=journal_write is RecoverySwitch.ON,
         repair_cookie=repair_cookie,
     )
-    config = BookieProcessConfig(metadata, storage, listen, advertise, rack, secret_file)
+    config = BookieProcessConfig(metadata, storage, listen, advertise, rack, secret_file, insecure)
     _run(bookie_process(config), _print_addresses, child=child)
 
 

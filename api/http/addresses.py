@@ -9,6 +9,12 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 _MAX_PORT = 65_535
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
+HTTP_RISK = "read, append and delete everything: there are no tokens yet"
+BOOKIE_RISK = (
+    "read, write and delete every entry: without --secret-file it asks nobody who they are"
+)
+"""The powers of whoever reaches a listener."""
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """Parse ``host:port`` or ``[ipv6]:port``. Raises FencelogError(BAD_REQUEST)."""
@@ -36,21 +42,22 @@ def check_advertised(listen: str, advertise: str | None) -> None:
         )
 
 
-def check_listener(listen: str, *, insecure: bool) -> None:
+def check_listener(listen: str, *, insecure: bool, risk: str = HTTP_RISK) -> None:
     """Check that others than this machine can only reach a listener that was meant for them, since
-    it asks nobody who they are.
+    it asks nobody who they are, which is the ``risk``.
 
     Raises FencelogError(BAD_REQUEST).
     """
-    if not insecure and not _is_loopback(parse_address(listen)[0]):
+    if not insecure and not is_loopback(parse_address(listen)[0]):
         raise FencelogError(
             ErrorCode.BAD_REQUEST,
-            f"whoever reaches {listen} could read, append and delete everything: there are no "
-            "tokens yet. If only the right ones reach it, say --insecure",
+            f"whoever reaches {listen} could {risk}. If only the right ones reach it, say "
+            "--insecure",
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fencelog.api.client.tasks import task_group
-from fencelog.api.http.addresses import parse_address
+from fencelog.api.http.addresses import is_loopback, parse_address
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.zookeeper import TICK_MS, until_ended
 from fencelog.api.processes.lifecycle import Running
@@ -30,6 +30,11 @@ class ProcessPlacement:
 
     host: str = "127.0.0.1"
     enter: tuple[str, ...] = ()
+
+    @property
+    def consent(self) -> list[str]:
+        """Return the option to listen off loopback: on a network that is within this machine."""
+        return [] if is_loopback(self.host) else ["--insecure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Cluster:
         data = ("--data", str(self.config.data_dir / name))
         command = ["bookie", *data, "--listen", f"{self._place(name).host}:0", "--id", name]
         command += ["--read-only-at", str(read_only_at), *["--repair-cookie"] * repair_cookie]
+        command += self._place(name).consent
         return await self._start(self.bookies, name, command)
 
     async def start_broker(self, number: int) -> ChildProcess:
@@ -103,8 +109,7 @@ class Cluster:
         http = self._http.get(name, f"{place.host}:{port}")
         copies = min(DEFAULT_COPIES, self.config.bookies)
         command = ["broker", "--id", name, "--http", http, "--copies", str(copies)]
-        # A place to enter is a network within this machine.
-        command += ["--insecure"] * bool(place.enter)
+        command += place.consent
         broker = await self._start(self.brokers, name, command)
         self._http[name] = self.url_of(broker).removeprefix("http://")
         return broker

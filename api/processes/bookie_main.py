@@ -9,7 +9,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fencelog.api.http.addresses import check_advertised, parse_address
+from fencelog.api.http.addresses import (
+    BOOKIE_RISK,
+    check_advertised,
+    check_listener,
+    parse_address,
+)
 from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
@@ -44,7 +49,8 @@ class BookieProcessConfig:
     directories and their limits. ``advertise``: the ``host:port`` that clients connect to, where it
     differs from ``listen`` (None: it does not). ``rack``: a unit that fails together; writers
     spread the copies of an entry over racks. ``secret_file``: the secret that clients have to know
-    (None: all clients are accepted)."""
+    (None: all clients are accepted). ``insecure``: without one, others than this machine may reach
+    it all the same."""
 
     metadata: str
     storage: BookieConfig
@@ -52,6 +58,7 @@ class BookieProcessConfig:
     advertise: str | None = None
     rack: str = DEFAULT_RACK
     secret_file: Path | None = None
+    insecure: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -63,6 +70,8 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     directories of another bookie), CORRUPT (a directory that was lost, a damaged file).
     """
     check_advertised(config.listen, config.advertise)
+    is_meant = config.insecure or config.secret_file is not None
+    check_listener(config.listen, insecure=is_meant, risk=BOOKIE_RISK)
     host = SystemHost()
     secret = secret_from(config.secret_file, host=host)
     async with contextlib.AsyncExitStack() as stack:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.api.http.addresses import check_listener, format_address, parse_address
+from fencelog.api.http.addresses import BOOKIE_RISK, check_listener, format_address, parse_address
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -39,3 +39,5 @@ def test_what_others_reach_needs_consent(address: str) -> None:
     with pytest.raises(FencelogError, match="--insecure") as raised:
         check_listener(address, insecure=False)
     assert raised.value.code is ErrorCode.BAD_REQUEST
+    with pytest.raises(FencelogError, match="without --secret-file it asks"):
+        check_listener(address, insecure=False, risk=BOOKIE_RISK)

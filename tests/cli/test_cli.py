@@ -24,6 +24,7 @@ from tests.support.fencelog_cli import complaint, fencelog
 
 NOBODY = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
+BOOKIE = ["bookie", "--metadata", "memory:", "--data", "/dev/null/nowhere"]
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +114,8 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
         (["broker", "--metadata", "zk://x", "--http", "0.0.0.0:0"], "name one with --advertise"),
         (["bookie", "--metadata", "ftp://x", "--data", "d"], "ftp://x"),
         (["standalone", "--http", "0.0.0.0:0"], "say --insecure"),
+        ([*BOOKIE, "--listen", "10.0.0.1:0"], "without --secret-file it asks nobody"),
+        ([*BOOKIE, "--listen", "10.0.0.1:0"], "say --insecure"),
         (["standalone", "--allow-origin", "evil"], "'evil' is no origin"),
     ],
 )
