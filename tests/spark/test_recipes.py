@@ -9,12 +9,13 @@ import os
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.record_batch import Message, encode_batch
+from tests.spark.support.streams import HAS_LIMITS
 from tests.support.house import ROOT
 
 if TYPE_CHECKING:
@@ -119,6 +120,44 @@ async def test_sql_runs_statement_by_statement(spark: SparkSession, filled: Fill
         ("line", 10),
         ("of", 10),
     ]
+
+
+@pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.0 cannot write streams")
+async def test_windows_are_counted_once_each(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    source, target = "recipes/orders", "recipes/orders-per-minute"
+    stream_agg = recipe("stream_agg")
+
+    async def count(client: FencelogClient, seconds: range) -> list[dict[str, Any]]:
+        """Append a message for each of these seconds, run once, and return the whole target."""
+        batch = encode_batch([Message(b"x", b"%d" % (s % 2), s * 1_000_000) for s in seconds])
+        await client.append_batch(source, batch, partition=seconds.start % PARTITIONS)
+        query = stream_agg.start(
+            spark,
+            server=filled.server,
+            source=source,
+            target=target,
+            checkpoint=str(tmp_path / "checkpoint"),
+            lateness="30 seconds",
+            available_now=True,
+        )
+        query.awaitTermination()
+        written = spark.read.format("fencelog").options(server=filled.server, topic=target)
+        return [json.loads(bytes(row.value)) for row in written.load().select("value").collect()]
+
+    async with FencelogClient(filled.server) as client:
+        await client.create_topic(source, partitions=PARTITIONS)
+        await client.create_topic(target, partitions=PARTITIONS)
+        first = await count(client, range(240))
+        second = await count(client, range(241, 400))
+        stats = await client.subscription_stats(source, target.replace("/", "-"))
+    assert {each["count"] for each in first} == {30}
+    assert len(first) == len({(each["start"], each["key"]) for each in first}) == 6
+    assert second[: len(first)] == first or len(second) == 12
+    assert len(second) == len({(each["start"], each["key"]) for each in second}) == 12
+    assert sum(each["count"] for each in second) == 359
+    assert [each["backlog_messages"] for each in stats] == [0] * PARTITIONS
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.py")))
