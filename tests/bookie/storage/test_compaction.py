@@ -319,6 +319,18 @@ async def test_a_file_that_cannot_be_begun_costs_the_pass_alone(
     assert logs.used_bytes <= 1.1 * logs.live_bytes + 3 * FILE_HEADER_BYTES
 
 
+async def test_the_last_that_befalls_a_copy_is_its_sync(
+    logs: Logs, faulty_disk: FaultyDisk
+) -> None:
+    await logs.fill(range(1, 11))
+    await logs.remove(range(1, 10))
+    faulty_disk.calls.clear()
+    await logs.garbage.collect(MAJOR)
+    befell = [call.split()[0] for call in faulty_disk.calls if call.endswith(".compacting")]
+    assert "write" in befell
+    assert befell[-1] == "sync"
+
+
 @pytest.mark.parametrize("fault", ["write .compacting", "sync .compacting", "read .entrylog"])
 async def test_a_disk_that_fails_costs_the_compaction_and_no_run(
     logs: Logs, faulty_disk: FaultyDisk, fault: str

@@ -40,6 +40,12 @@ class Ghosts:
             else:
                 await self.ask(session, bookie)
 
+    async def ask_on(self, session: Session) -> None:
+        """Ask one bookie after the other for entries."""
+        while not self._over.is_set():
+            await asyncio.sleep(self._random.choice((0.001, 0.005, 0.02)))
+            await self.ask(session, self._random.choice(sorted(self._history.bookies) or ["b1"]))
+
     def add(self, session: Session, bookie: str) -> None:
         """An add for a ledger that this bookie has fenced, or removed. Whether it was right to take
         it, the bookie's own observer says."""

@@ -105,6 +105,10 @@ class _Play:
             chance = self._engine.random("ghosts")
             ghosts = Ghosts(self.history, chance, workload.is_over)
             self._clients["g1"] = cluster.client_process("g1", ghosts.haunt)
+        for number in range(plan.askers):
+            name = f"q{number + 1}"
+            asker = Ghosts(self.history, self._engine.random(f"asker {name}"), workload.is_over)
+            self._clients[name] = cluster.client_process(name, asker.ask_on)
 
     def _live_client(self, machine: str) -> Process | None:
         process = self._clients.get(machine)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+
 import pytest
 
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.mutation import Mutant, applied
+from tests.support.house import PACKAGES, ROOT
 
 
 @pytest.mark.parametrize("one", [*MUTANTS, *UNIT_MUTANTS], ids=lambda one: one.name)
@@ -26,3 +30,18 @@ def test_mutants_have_names_rules_and_descriptions() -> None:
 
 def test_no_two_mutants_are_the_same() -> None:
     assert len({one.edits for one in MUTANTS}) == len(MUTANTS)
+
+
+def test_edits_name_nothing_that_the_code_no_longer_has() -> None:
+    """One that does ends with an error instead of breaking its rule."""
+    sources = [path for part in PACKAGES for path in (ROOT / part).rglob("*.py")]
+    known = set(re.findall(r"\w+", "\n".join(path.read_text("utf-8") for path in sources)))
+    known.update(*map(dir, (asyncio, set, str, bytes, list, dict)))
+    unknown = {
+        (one.name, name)
+        for one in [*MUTANTS, *UNIT_MUTANTS]
+        for edit in one.edits
+        for name in re.findall(r"\.(_*[a-z]\w+)", re.sub(r'"[^"]*"', "", edit.new))
+        if name not in known and f" {name} = " not in edit.new
+    }
+    assert unknown == set()

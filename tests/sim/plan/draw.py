@@ -27,7 +27,7 @@ def draw_plan(seed: int) -> Plan:
     theme = random.choice(THEMES)
     staged = STAGED.get(seed % STAGED_EVERY)
     if staged is not None:
-        theme = staged[seed // STAGED_EVERY % len(staged)]
+        theme = staged[seed // STAGED_EVERY % len(staged)] or theme
     return _Draw(random, theme).plan(seed)
 
 
@@ -66,6 +66,7 @@ class _Draw:
             readers=self._visits("t", random.choice(theme.readers), len(ledgers), theme.read_when),
             deleters=self._visits("d", random.choice(theme.deleters), len(ledgers), DELETE_WHEN),
             is_haunted=random.random() < theme.haunted,
+            askers=theme.askers,
             victim=victim,
             is_victim_synced=random.random() < 0.8,
             faults=(

@@ -120,6 +120,8 @@ class Plan(BookiePlan):
     readers: tuple[Visit, ...]
     deleters: tuple[Visit, ...]
     is_haunted: bool
+    askers: int
+    """Clients that ask single bookies for entries, all the time (``ledgers/ghosts.py``)."""
     faults: tuple[Fault, ...]
     length_ms: int
     ends_storage: bool

@@ -88,3 +88,5 @@ class Theme:
     write_cache_kb: tuple[int, ...] = (4, 16, 1024)
     haunted: float = 0.6
     """The share of histories with ghosts (``ledgers/ghosts.py``)."""
+    askers: int = 0
+    """Clients that ask single bookies for entries, all the time."""

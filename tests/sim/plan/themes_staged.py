@@ -189,9 +189,38 @@ REPLAYED = replace(
 """A replay flushes a part of what it finds, and for the rest there is no room: until the next start
 the journal alone has that."""
 
-STAGED: dict[int, tuple[Theme, ...]] = {
+AMID_FLUSHES = replace(
+    MISSED,
+    kinds=("kill bookie", "reset", "restart cleanly"),
+    events=("ack", "bookie ack"),
+    pauses_ms=(50, 100),
+    recoverers=(0,),
+    endings=("close", "leave"),
+    spares=(0,),
+    readers=(1, 2),
+    read_when=("ack",),
+    write_cache_kb=(4, 16),
+    entry_bytes=(200, 1_000),
+    bursts=(60,),
+    flush_ms=(30, 50, 100),
+    other_kinds=(0, 0, 1),
+    haunted=0.0,
+    askers=6,
+    scenes=(
+        tuple(
+            Step("slow disk", bookie, ("created",), (1,), (0,), (9_000,), (0.05, 0.1, 0.2))
+            for bookie in ("m1", "m2", "m3")
+        ),
+    ),
+)
+"""Bookies with slow disks flush all the time, and are asked meanwhile for what they flush."""
+
+STAGED: dict[int, tuple[Theme | None, ...]] = {
     7: (UNREADABLE, RENAMED),
     9: (FULL,),
     11: (REPLAYED,),
+    17: (AMID_FLUSHES, None),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }
+"""By the place in ``STAGED_EVERY`` seeds, those that take turns there. None: a theme as any other
+seed draws it."""

@@ -55,8 +55,12 @@ FILES_THAT_GO = (
                 COMPACTION,
                 "EntryLogCompaction.finish",
                 "        self._log.seal()\n",
-                "        log = self._log\n"
-                "        log._file.write(log._buffers, log.size - log._buffered)\n",
+                "        from types import SimpleNamespace\n"
+                "        file = self._log._file\n"
+                "        self._log._file = SimpleNamespace(\n"
+                "            write=file.write, sync=lambda: None, close=file.close\n"
+                "        )\n"
+                "        self._log.seal()\n",
             ),
         ),
     ),
