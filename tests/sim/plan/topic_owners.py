@@ -28,7 +28,12 @@ from tests.sim.topics.rover import faults_of_rover
 EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
 """Of so many seeds in a row those with these remainders are staged."""
 
+MOVED_EVERY, MOVED_AT = 40, 22
+
 LENGTH_MS = 3_000
+BROKERS = 3
+"""Enough for one that passes on, a previous owner and the present one."""
+
 ROVING_MS = 10_000
 """Long enough for several owners, each of which is replaced."""
 
@@ -37,6 +42,8 @@ def with_owners(plan: TopicPlan) -> TopicPlan:
     """The same plan, or that of a staged history."""
     random = Random(f"topic owners {plan.seed}")
     place = plan.seed % EVERY
+    if plan.seed % MOVED_EVERY == MOVED_AT:
+        return _moved(random, _one_partition(plan))
     if place == ROVING_AT:
         return _roving(random, _one_partition(plan))
     if place == REPLACED_AT:
@@ -120,6 +127,31 @@ def _roving(random: Random, plan: TopicPlan) -> TopicPlan:
         consumers=(replace(_consumer(random, "c1"), roves=True),),
         faults=tuple(faults_of_rover(random, plan.brokers, ROVING_MS)),
         length_ms=ROVING_MS,
+    )
+
+
+def _moved(random: Random, plan: TopicPlan) -> TopicPlan:
+    """The partition moves from broker to broker, and clients send batches over HTTP to any of them,
+    whose servers of metadata are late: they pass them on to the previous owner."""
+    every_ms = random.choice((100, 200, 300))
+    unloads = [
+        Fault(Moment("start", 0, begin_ms + random.randint(0, 50)), "unload", f"k{number}", 1, 0.5)
+        for begin_ms in range(200, LENGTH_MS, every_ms)
+        for number in range(1, BROKERS + 1)
+    ]
+    producers = [
+        replace(
+            _producer(random, f"p{n}", random.choice(("none", "key", "sequence")), wanders=0.5),
+            over_http=True,
+        )
+        for n in (1, 2, 3, 4)
+    ]
+    return replace(
+        plan,
+        brokers=BROKERS,
+        overrides={**plan.overrides, "roll_entries": 1_000},
+        producers=tuple(producers),
+        faults=(*late_servers(BROKERS, LENGTH_MS), *unloads),
     )
 
 
