@@ -10,6 +10,10 @@ BIN := $(VENV)/bin
 PACKAGES := api bookie broker ledgers spark_connector
 SOURCES := $(shell find $(PACKAGES) -name '*.py')
 EXTRAS := compression,spark,test
+OLDEST := $(VENV)/oldest-spark
+OLDEST_SPARK := 4.0.5
+OLDEST_PY4J := 0.10.9.9
+OLDEST_INSTALLED := $(OLDEST)/.installed-$(OLDEST_SPARK)
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python …` chooses another one.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -49,7 +53,7 @@ bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
 test: java lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
 
 .PHONY: pytest
-pytest: $(VENV)/.installed-all $(VENV)/.compiled  ## Run the tests alone (ARGS="tests/bookie -k journal")
+pytest: $(VENV)/.installed-all $(VENV)/.compiled $(if $(ARGS),,$(OLDEST_INSTALLED))  ## Run the tests alone (ARGS="tests/bookie -k journal")
 	$(BIN)/python tests/run_suite.py $(ARGS)
 
 .PHONY: sim
@@ -132,13 +136,19 @@ $(VENV)/.installed-all: $(VENV)/.installed
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_fencelog"
 	@touch $@
 
-# The oldest Spark that is supported, in an environment that takes everything else from the first.
-$(OLD_SPARK_VENV)/.installed: $(VENV)/.installed-all
-	@echo "Installing Spark $(OLD_SPARK) beside it into $(OLD_SPARK_VENV)"
-	@$(BIN)/python -m venv --without-pip --clear $(OLD_SPARK_VENV)
-	@$(PIP) --python $(OLD_SPARK_VENV)/bin/python install --no-deps \
-	  'pyspark==$(OLD_SPARK)' 'py4j==$(OLD_SPARK_PY4J)' setuptools
-	@echo "import site; site.addsitedir('$$($(PURELIB))')" > "$$($(OLD_PURELIB))/fencelog.pth"
+# The oldest Spark that is supported, in an environment that takes all else from the first one.
+.PHONY: oldest-spark
+oldest-spark: $(OLDEST_INSTALLED)  ## Install the oldest Spark beside it, for the tests (0.5 GB)
+
+$(OLDEST_INSTALLED): $(VENV)/.installed-all
+	@echo "Installing Spark $(OLDEST_SPARK) into $(OLDEST)"
+	@$(BIN)/python -m venv --without-pip --clear $(OLDEST)
+	@$(PIP) --python $(OLDEST)/bin/python install --constraint constraints.txt setuptools wheel
+	@$(PIP) --python $(OLDEST)/bin/python install --no-deps --no-build-isolation \
+	  pyspark==$(OLDEST_SPARK) py4j==$(OLDEST_PY4J)
+	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  && echo "import site; site.addsitedir('$$($(BIN)/python -c "$$purelib")')" \
+	  > "$$($(OLDEST)/bin/python -c "$$purelib")/fencelog.pth"
 	@touch $@
 
 .PHONY: java

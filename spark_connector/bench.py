@@ -1,75 +1,72 @@
-"""The rate in rows a second at which Spark reads from a running service, as one JSON object.
+"""The Spark part of ``fencelog bench spark``, a process of its own: rates of reading topics.
 
-python -m fencelog.spark_connector.bench SERVER [MESSAGES]
+python -m fencelog.spark_connector.bench SERVER RESULT.json TOPIC…
 
-Appends MESSAGES messages of 100 bytes to a topic of its own once (2,000,000 if not given), then
-reads all of them several times on two cores and prints the best rates: ``count`` and ``noop`` (a
-sink that drops its rows) over all columns, ``value`` is ``count`` over that column alone.
+Each topic is read on two cores into ``noop``, a sink that drops its rows, all columns; beside it
+the same rows as Parquet, and batches like its own that are made once and given to Spark again and
+again: the limit of the pipe between Python and the JVM. Each rate is the best of three.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from fencelog.api.client import FencelogClient
-from fencelog.ledgers.record_batch import encode_values
+from fencelog.spark_connector.bench_pipe import SCHEMA, TASKS, PipeDataSource
+from fencelog.spark_connector.source import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MESSAGE_BYTES = 100
-BATCH_MESSAGES = 10_000
-PARTITIONS = 2
-PASSES = 4
-"""The number of passes. The first of them also starts Spark's workers."""
+PASSES = 3
 
 
 def main() -> None:
-    server = sys.argv[1]
-    batches = max(1, int(sys.argv[2] if len(sys.argv) > 2 else 2_000_000) // BATCH_MESSAGES)
-    topic = f"default/spark-bench-{batches}"
-    asyncio.run(_fill(server, topic, batches))
+    """Measure all topics and write one JSON object of metrics."""
+    server, result, *topics = sys.argv[1:]
     spark = _session()
     try:
-        everything = _frame(spark, server, topic)
-        value = _frame(spark, server, topic, schema="value BINARY")
-        rows = everything.count()
-        metrics = {
-            "count_rows_per_s": rows / _best_s(everything.count),
-            "noop_rows_per_s": rows / _best_s(lambda: _drop(everything)),
-            "value_rows_per_s": rows / _best_s(value.count),
-        }
+        metrics: dict[str, float] = {}
+        for topic in topics:
+            metrics |= measure(spark, server, topic, Path(result).parent)
+        Path(result).write_text(json.dumps(metrics))
     finally:
         spark.stop()
-    sys.stdout.write(json.dumps({name: round(rate) for name, rate in metrics.items()}) + "\n")
 
 
-async def _fill(server: str, topic: str, batches: int) -> None:
-    """Append everything, unless a previous run did."""
-    batch = encode_values([b"x" * MESSAGE_BYTES] * BATCH_MESSAGES)
-    async with FencelogClient(server) as client:
-        await client.create_topic(topic, partitions=PARTITIONS)
-        stored = [await client.segments(topic, partition) for partition in range(PARTITIONS)]
-        if sum(answer["end_offset"] for answer in stored) == batches * BATCH_MESSAGES:
-            return
-        for number in range(batches):
-            await client.append_batch(topic, batch, partition=number % PARTITIONS)
+def measure(spark: SparkSession, server: str, topic: str, directory: Path) -> dict[str, float]:
+    """Return the metrics of one topic. The session knows both sources."""
+    name = topic.rpartition("/")[2]
+    reader = spark.read.format("fencelog").options(server=server, topic=topic)
+    frame = reader.schema(SCHEMA).load()
+    rows, size = frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
+    parquet = str(directory / name)
+    frame.write.option("compression", "none").parquet(parquet)
+    pipe = spark.read.format("fencelog-bench-pipe").options(rows=rows, bytes=size // rows).load()
+    read_s, pipe_s = _best_s(lambda: _drop(frame)), _best_s(lambda: _drop(pipe))
+    parquet_s = _best_s(lambda: _drop(spark.read.parquet(parquet)))
+    return {
+        f"{name}_rows": rows,
+        f"{name}_rows_per_s": rows / read_s,
+        f"{name}_mb_per_s": size / read_s / 1e6,
+        f"{name}_of_pipe": pipe_s / read_s,
+        f"{name}_of_parquet": parquet_s / read_s,
+        f"{name}_pipe_rows_per_s": rows / pipe_s,
+        f"{name}_parquet_rows_per_s": rows / parquet_s,
+    }
 
 
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from fencelog.spark_connector.source import register
-
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(f"local[{TASKS}]")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
@@ -78,12 +75,8 @@ def _session() -> SparkSession:
         .getOrCreate()
     )
     register(spark)
+    spark.dataSource.register(PipeDataSource)
     return spark
-
-
-def _frame(spark: SparkSession, server: str, topic: str, *, schema: str | None = None) -> DataFrame:
-    reader = spark.read.format("fencelog").options(server=server, topic=topic)
-    return (reader.schema(schema) if schema else reader).load()
 
 
 def _drop(frame: DataFrame) -> None:
@@ -91,13 +84,14 @@ def _drop(frame: DataFrame) -> None:
 
 
 def _best_s(work: Callable[[], object]) -> float:
-    """Return the shortest of several runs, in seconds."""
+    """Return the shortest of several runs, in seconds; one before them is not counted."""
 
     def once() -> float:
         begin = perf_counter()
         work()
         return perf_counter() - begin
 
+    once()
     return min(once() for _ in range(PASSES))
 
 

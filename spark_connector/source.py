@@ -54,8 +54,14 @@ COLUMNS: Mapping[str, str] = {
 
 def register(spark: SparkSession) -> None:
     """Make the format known to a session that did not find ``pyspark_fencelog`` by itself (as with
-    an editable install, which Spark cannot search)."""
-    spark.dataSource.register(FencelogDataSource)
+    an editable install, which Spark cannot search). Repeating it does no harm."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(FencelogDataSource)
+    except AnalysisException as error:  # of Spark 4.0, which has found it by itself
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class FencelogDataSource(DataSource):

@@ -180,6 +180,22 @@ def bench_start(
     _bench("start", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
 
 
+@app.command("spark")
+def bench_spark(
+    as_json: Json = False,
+    messages: Annotated[
+        int, typer.Option(min=1000, help="Of 100 B in the largest topic.")
+    ] = 2_000_000,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Batch reads from Spark on two cores, beside Parquet and the limit of Spark's pipe."""
+    from fencelog.api.bench.spark import measure_spark
+
+    measure = partial(measure_spark, messages=messages)
+    _bench("spark", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
+
+
 @app.command("topics")
 def bench_topics(
     as_json: Json = False,

@@ -74,7 +74,8 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"read"},
         {"stream", "write"},
         {"source"},
-        {"bench", "demo", "pyspark_fencelog"},
+        {"bench_pipe", "demo", "pyspark_fencelog"},
+        {"bench"},
     ),
 }
 """The sub-packages, and the modules beside them, of each package, lowest layer first. Each imports
