@@ -67,6 +67,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_storage.ACROSS_THE_END,
     *mutants_broker_cursors.REWOUND,
     *mutants_broker_admin.LATE_LISTS,
+    *mutants_commits.STALE,
 )
 """Mutants that one history in thousands would meet: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""
