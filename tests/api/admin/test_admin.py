@@ -158,6 +158,10 @@ ROUTES = {
     f"{_PARTITION}/producers",
     f"{_PARTITION}/producers/{{producer}}",
     f"{_PARTITION}/producers/{{producer}}:claim",
+    *(
+        f"{_PARTITION}/committers/{{committer}}{verb}"
+        for verb in ("", ":create-ledger", ":commit", ":abort")
+    ),
     f"{_PARTITION}/internal",
     f"{_PARTITION}:trim",
     f"{_PARTITION}:terminate",
