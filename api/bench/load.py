@@ -104,7 +104,7 @@ class LoadConnection(asyncio.Protocol):
             return
         headers = received[: head_end + 2].lower()
         _, found, rest = headers.partition(b"\r\ncontent-length:")
-        if not found and headers[9:12] != NO_CONTENT:
+        if not found and self._has_body and headers[9:12] != NO_CONTENT:
             self._fail("an answer has no Content-Length")
             return
         has_body = found and self._has_body

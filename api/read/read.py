@@ -99,7 +99,9 @@ class Read:
         start = await start_offset(source, request)
         headers = position_headers(start, source.tail_offset, source)
         headers.append((b"earliest-offset", b"%d" % source.earliest_offset))
-        await exchange.respond(200, request.media_type, b"", headers)
+        # The length of a GET's answer is not known, so none is given (RFC 9110, 8.6).
+        await exchange.start(200, [(b"content-type", request.media_type), *headers])
+        await exchange.send_body(b"")
 
     async def _answer(
         self, exchange: Exchange, source: Source, request: ReadRequest, target: Target

@@ -187,6 +187,7 @@ async def test_head_tells_the_position_without_a_body(
     assert (answer.status_code, answer.content) == (200, b"")
     assert position(answer) == ("10", "10", "true")
     assert answer.headers["earliest-offset"] == "0"
+    assert "content-length" not in answer.headers, "nobody knows that of the GET's answer"
 
 
 async def test_one_message_by_its_offset(http: httpx.AsyncClient, log: FakeLog) -> None:
