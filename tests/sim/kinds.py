@@ -12,7 +12,7 @@ from tests.sim.mutants.mutation import Mutant
 from tests.sim.outcome import Result
 from tests.sim.plan.plan import STAGED_TARGETS, TARGETS, Fault
 from tests.sim.plan.topic_bookies import DISK_TARGETS
-from tests.sim.plan.topic_forwards import HTTP_TARGETS
+from tests.sim.plan.topic_forwards import CUT_ANSWERS, HTTP_TARGETS
 from tests.sim.plan.topic_plan import TOPIC_TARGETS
 from tests.sim.topics.runner import run_topic_seed
 
@@ -36,7 +36,7 @@ class Kind:
     mutants: tuple[Mutant, ...]
 
 
-TOPIC_FAULTS = {**TOPIC_TARGETS, **DISK_TARGETS, **HTTP_TARGETS}
+TOPIC_FAULTS = {**TOPIC_TARGETS, **DISK_TARGETS, **HTTP_TARGETS, CUT_ANSWERS: "broker"}
 
 LEDGERS = Kind("ledgers", run_seed, {**TARGETS, **STAGED_TARGETS}, mutants.LEDGER_MUTANTS)
 TOPICS = Kind("topics", run_topic_seed, TOPIC_FAULTS, mutants.TOPIC_MUTANTS)

@@ -12,7 +12,7 @@ from random import Random  # noqa: TID251 - seeded by the plan's own seed
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_plan import CommitterPlan, ProducerPlan, Sending, TopicPlan
 
-EVERY, AT, DRAWN_EVERY = 20, 2, 3
+EVERY, AT, DRAWN_EVERY = 40, 2, 3
 """The place, in so many seeds in a row, of the one that has committers; every third of these is as
 it was drawn, besides, the others are staged."""
 

@@ -184,22 +184,41 @@ class _Ways:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{target} refuses")
         loop = asyncio.get_running_loop()
         breaks = partial(http.is_due, http.breaking, target)
-        await loop.create_connection(lambda: _End(factory(), http, breaks), target, PORT)
+        cuts = partial(http.is_due, http.cutting, target)
+        await loop.create_connection(lambda: _End(factory(), http, breaks, cuts), target, PORT)
 
 
 class _End(asyncio.Protocol):
-    """The asking end's protocol, whose connection may break when it writes."""
+    """The asking end's protocol, whose connection may break when it writes, and within an
+    answer."""
 
-    def __init__(self, protocol: asyncio.Protocol, http: Http, breaks: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        http: Http,
+        breaks: Callable[[], bool],
+        cuts: Callable[[], bool],
+    ) -> None:
         self._http = http
         self._breaks = breaks
+        self._cuts = cuts
         self._protocol = protocol
-        self.data_received = protocol.data_received  # type: ignore[method-assign]  # the inner one's
+        self._is_cut = False
         self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]  # the inner one's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         breaking: Any = _BreakingTransport(transport, self._http, self._breaks)
+        self._transport: Any = transport
         self._protocol.connection_made(breaking)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_cut:
+            return
+        if self._cuts():
+            self._is_cut = True
+            data = data[: self._http.length_within(data)]
+            self._http.break_within(self._transport, 0)
+        self._protocol.data_received(data)
 
 
 class _BreakingTransport:

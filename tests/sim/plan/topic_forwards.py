@@ -20,6 +20,9 @@ HTTP_TARGETS = {
 }
 """Kinds of faults, of the connections to a broker, and what they befall."""
 
+CUT_ANSWERS = "links break within answers"
+"""A fault of staged histories."""
+
 SHARE = 0.35
 """The share of all histories."""
 
@@ -70,6 +73,7 @@ def befall(http: Http, fault: Fault) -> Callable[[], None]:
         "connections break": http.breaking,
         "connections refused": http.refusing,
         "no connections": http.unreachable,
+        CUT_ANSWERS: http.cutting,
     }[fault.kind]
     shares[fault.target] = fault.size
 

@@ -15,6 +15,7 @@ from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
 from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_forwards import CUT_ANSWERS
 from tests.sim.plan.topic_plan import (
     ConsumerPlan,
     ProducerPlan,
@@ -29,6 +30,7 @@ EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
 """Of so many seeds in a row those with these remainders are staged."""
 
 MOVED_EVERY, MOVED_AT = 40, 22
+"""Of the others, one in so many moves: not one that committers take (``commits/plan.py``)."""
 
 LENGTH_MS = 3_000
 BROKERS = 3
@@ -132,11 +134,16 @@ def _roving(random: Random, plan: TopicPlan) -> TopicPlan:
 
 def _moved(random: Random, plan: TopicPlan) -> TopicPlan:
     """The partition moves from broker to broker, and clients send batches over HTTP to any of them,
-    whose servers of metadata are late: they pass them on to the previous owner."""
+    whose servers of metadata are late: they pass them on to the previous owner, and some of these
+    connections break."""
     every_ms = random.choice((100, 200, 300))
     unloads = [
         Fault(Moment("start", 0, begin_ms + random.randint(0, 50)), "unload", f"k{number}", 1, 0.5)
         for begin_ms in range(200, LENGTH_MS, every_ms)
+        for number in range(1, BROKERS + 1)
+    ]
+    breaks = [
+        Fault(Moment("start", 0, 200), CUT_ANSWERS, f"k{number}", LENGTH_MS, 0.1)
         for number in range(1, BROKERS + 1)
     ]
     producers = [
@@ -151,7 +158,7 @@ def _moved(random: Random, plan: TopicPlan) -> TopicPlan:
         brokers=BROKERS,
         overrides={**plan.overrides, "roll_entries": 1_000},
         producers=tuple(producers),
-        faults=(*late_servers(BROKERS, LENGTH_MS), *unloads),
+        faults=(*late_servers(BROKERS, LENGTH_MS), *unloads, *breaks),
     )
 
 

@@ -7,7 +7,7 @@ from tests.sim.ledgers.cluster import Cluster
 from tests.sim.ledgers.faults import Injector, Moments, Undo, _nothing
 from tests.sim.metadata.store import SimStore
 from tests.sim.plan.plan import Fault
-from tests.sim.plan.topic_forwards import HTTP_TARGETS, befall
+from tests.sim.plan.topic_forwards import CUT_ANSWERS, HTTP_TARGETS, befall
 from tests.sim.topics.brokers import BrokerMachine
 from tests.sim.topics.http import Http
 
@@ -43,7 +43,7 @@ class TopicInjector(Injector):
 
     def _begin(self, fault: Fault) -> Undo | None:
         machine = self._brokers.get(fault.target)
-        if fault.kind in HTTP_TARGETS:
+        if fault.kind in HTTP_TARGETS or fault.kind == CUT_ANSWERS:
             return befall(self._http, fault)
         if machine is None or fault.kind not in BROKERS:
             return super()._begin(fault)

@@ -210,7 +210,8 @@ AMID_S = 0.02
 
 class Http:
     """All of it in one history. ``breaking``, ``refusing`` and ``unreachable``: the shares of the
-    requests to a machine, by its name, whose connection breaks, is refused, cannot be made."""
+    requests to a machine, by its name, whose connection breaks, is refused, cannot be made;
+    ``cutting``: of what comes from it over links, within which these break."""
 
     def __init__(self, engine: Engine, machines: Mapping[str, BrokerMachine]) -> None:
         self._loop = engine.loop
@@ -224,9 +225,10 @@ class Http:
         self.breaking: dict[str, float] = {}
         self.refusing: dict[str, float] = {}
         self.unreachable: dict[str, float] = {}
+        self.cutting: dict[str, float] = {}
 
     def heal(self) -> None:
-        for shares in (self.breaking, self.refusing, self.unreachable):
+        for shares in (self.breaking, self.refusing, self.unreachable, self.cutting):
             shares.clear()
 
     async def ask(
@@ -253,6 +255,10 @@ class Http:
         """Reset a connection, soon."""
         delay_us = int(self._chance.uniform(0, seconds) * 1e6)
         self._loop.at(self._loop.now_us + delay_us, self._network.reset_one, end)
+
+    def length_within(self, data: bytes) -> int:
+        """Return how much of these bytes arrives."""
+        return self._chance.randrange(len(data))
 
     def _seems_open(self, door: Door) -> bool:
         """A host that has lost its power has closed nothing."""
