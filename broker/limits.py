@@ -87,8 +87,12 @@ MAX_WAITING_COMMITS = 100
 
 MAX_COMMITTERS = 200
 """The committers of segments that one partition remembers. One takes up to 300 bytes of the list of
-ledgers, which is written with every change; beyond it the one that was silent longest is
-forgotten."""
+ledgers, which is written with every change. Beyond it one that has ended or is idle is forgotten;
+where there is none: ``LIMIT_REACHED``."""
+
+IDLE_COMMITTER_S = 30 * 24 * 3600.0
+"""The time without a commit after which a committer may be forgotten, and a batch that it repeats
+is a new one. A query that runs once a month still repeats its last batch within it."""
 
 MAX_COMMIT_LEDGERS = 1_000
 """The ledgers of one commit. Each is closed and read before, at some ms each, 16 at a time."""

@@ -24,7 +24,7 @@ class PartitionCommits:
 
     async def last(self) -> dict[str, Any] | None:
         """Return the last commit that the partition knows of this committer: ``batch``, ``offset``,
-        ``messages``, ``committed_us``, ``partitions``."""
+        ``messages``, ``committed_us``, ``partitions``, ``ends``."""
         found: dict[str, Any] | None = (await self._client.get_object(self._path))["commit"]
         return found
 
@@ -34,16 +34,21 @@ class PartitionCommits:
         return await self._change("create-ledger", {})
 
     async def commit(
-        self, batch: int, ledgers: Sequence[tuple[int, int]], *, partitions: int = 0
+        self,
+        batch: int,
+        ledgers: Sequence[tuple[int, int]],
+        *,
+        partitions: int = 0,
+        ends: bool = False,
     ) -> dict[str, Any]:
         """Add ledgers, each with its number of messages, to the log as this batch; return its
         ``offset``, ``messages`` and whether it was there before (``duplicate``).
 
-        ``partitions``: see ``last``. Raises FencelogError; after METADATA_UNKNOWN (it may be in the
-        log) repeat it.
+        ``partitions``: see ``last``; ``ends``: this committer commits nothing after it. Raises
+        FencelogError; after METADATA_UNKNOWN (it may be in the log) repeat it.
         """
         written = [{"ledger_id": id_, "messages": messages} for id_, messages in ledgers]
-        body = {"batch": batch, "ledgers": written, "partitions": partitions}
+        body = {"batch": batch, "ledgers": written, "partitions": partitions, "ends": ends}
         return await self._change("commit", body)
 
     async def abort(self, batch: int, ledgers: Sequence[int]) -> dict[str, Any] | None:

@@ -41,11 +41,13 @@ class LedgerToCommit(Struct, forbid_unknown_fields=True, frozen=True):
 
 class CommitRequest(Struct, forbid_unknown_fields=True):
     """A batch: the ledgers that hold its messages, in their order; none: it has no messages here.
-    ``partitions``: the number that its committer spreads the batch over, for its own use."""
+    ``partitions``: the number that its committer spreads the batch over, for its own use;
+    ``ends``: the committer commits nothing after this."""
 
     batch: Number
     ledgers: Annotated[list[LedgerToCommit], Meta(max_length=MAX_COMMIT_LEDGERS)]
     partitions: Annotated[int, Meta(ge=0, le=MAX_PARTITIONS)] = 0
+    ends: bool = False
 
 
 class AbortRequest(Struct, forbid_unknown_fields=True):
@@ -61,6 +63,7 @@ class CommitAnswer(Struct):
     messages: int
     committed_us: int
     partitions: int
+    ends: bool
     duplicate: bool
 
 
@@ -117,7 +120,7 @@ class CommitRoutes:
 
         async def commit(log: PartitionLog) -> bytes:
             done = await log.commits.commit(
-                target.committer, request.batch, ledgers, request.partitions
+                target.committer, request.batch, ledgers, request.partitions, ends=request.ends
             )
             answer = CommitAnswer(**asdict(done.commit), duplicate=done.duplicate)
             return msgspec.json.encode(answer)

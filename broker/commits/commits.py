@@ -92,16 +92,23 @@ class Commits:
         return self._node.ledger_list.commits.get(committer)
 
     async def commit(
-        self, committer: str, batch: int, ledgers: Sequence[tuple[int, int]], partitions: int = 0
+        self,
+        committer: str,
+        batch: int,
+        ledgers: Sequence[tuple[int, int]],
+        partitions: int = 0,
+        *,
+        ends: bool = False,
     ) -> Committed:
         """Add these ledgers, each with its number of messages, to the log as this batch; all of
-        them are in it on return, or a commit of this batch or a later one was before.
+        them are in it on return, or a commit of this batch or a later one was before. ``ends``: the
+        committer commits nothing after it.
 
         Raises FencelogError. METADATA_UNKNOWN: they may be in the log. Nothing was added with
         BAD_REQUEST, LEDGER_NOT_FOUND (one was withdrawn), LIMIT_REACHED, BACKLOG_QUOTA_EXCEEDED,
         PRODUCER_BUSY, PRECONDITION_FAILED, TOPIC_TERMINATED, RECOVERY_INCOMPLETE, READ_UNKNOWN, ….
         """
-        return await self._one(self._commit(committer, batch, ledgers, partitions))
+        return await self._one(self._commit(committer, batch, ledgers, partitions, ends=ends))
 
     async def abort(self, committer: str, batch: int, ledgers: Sequence[int]) -> Commit | None:
         """Withdraw the ledgers of a batch unless it is committed; return its commit, or that of a
@@ -130,17 +137,24 @@ class Commits:
     # -- commit ----------------------------------------------------------------------------------
 
     async def _commit(
-        self, committer: str, batch: int, ledgers: Sequence[tuple[int, int]], partitions: int
+        self,
+        committer: str,
+        batch: int,
+        ledgers: Sequence[tuple[int, int]],
+        partitions: int,
+        *,
+        ends: bool,
     ) -> Committed:
         done = self._found(committer, batch)
         if done is not None:
             return Committed(done, duplicate=True)
         self._check_open()
         self._admission.check_quota()
-        checked = await self._checked(committer, ledgers)
         now_us = self._factory.host.now_us()
         messages = sum(count for _, count in ledgers)
-        commit = Commit(batch, self._pipeline.tail_offset, messages, now_us, partitions)
+        commit = Commit(batch, self._pipeline.tail_offset, messages, now_us, partitions, ends)
+        self._node.ledger_list.with_commit(committer, commit)  # refused before anything is closed
+        checked = await self._checked(committer, ledgers)
         if checked:
             segments, metadata = zip(*checked, strict=True)
             await self._adopt(Adoption(committer, commit, segments, metadata))

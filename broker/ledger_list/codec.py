@@ -13,8 +13,9 @@
 
 ``base`` is null while the previous ledger is not sealed; ``producers`` is left out where an entry
 names none; so are ``state``, ``compacted`` and ``commits`` where there are none. A segment that a
-commit has added has ``"adopted": 1``. ``"terminated": true`` marks a
-log that is never appended to again, ``"deleted": true`` a deleted one.
+commit has added has ``"adopted": 1``, the last commit of a committer that has ended ``"ends": 1``.
+``"terminated": true`` marks a log that is never appended to again, ``"deleted": true`` a deleted
+one.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ def encode_ledger_list(ledger_list: LedgerList) -> bytes:
         fields["compacted"] = _compacted_to_json(ledger_list.compacted)
     if ledger_list.commits:
         fields["commits"] = {
-            committer: {name: getattr(commit, name) for name in _COMMIT}
-            for committer, commit in ledger_list.commits.items()
+            committer: _commit_to_json(commit) for committer, commit in ledger_list.commits.items()
         }
     fields.update({flag: True for flag in _FLAGS if getattr(ledger_list, flag)})
     data = json.dumps(fields, separators=(",", ":")).encode()
@@ -76,7 +76,7 @@ def decode_ledger_list(data: bytes) -> LedgerList:
             state_ledger=int(fields["state"]) if "state" in fields else None,
             compacted=_compacted_from_json(fields["compacted"]) if "compacted" in fields else None,
             commits={
-                str(committer): Commit(**{name: int(commit[name]) for name in _COMMIT})
+                str(committer): _commit_from_json(commit)
                 for committer, commit in fields.get("commits", {}).items()
             },
             terminated=bool(fields.get("terminated", False)),
@@ -138,6 +138,16 @@ def _compacted_from_json(fields: Any) -> Compacted:
         size=int(fields["size"]),
         created_us=int(fields["created_us"]),
     )
+
+
+def _commit_to_json(commit: Commit) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: getattr(commit, name) for name in _COMMIT}
+    return fields | {"ends": 1} if commit.ends else fields
+
+
+def _commit_from_json(fields: Any) -> Commit:
+    numbers = {name: int(fields[name]) for name in _COMMIT}
+    return Commit(**numbers, ends=bool(fields.get("ends", 0)))
 
 
 _SEALED = ("entries", "messages", "size", "last_publish_us", "sealed_us")

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from fencelog.broker.limits import MAX_COMMITTERS
+from fencelog.broker.limits import IDLE_COMMITTER_S, MAX_COMMITTERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 
 MAX_UNSEALED = 2
@@ -88,13 +88,14 @@ class Compacted:
 class Commit:
     """The last commit of one committer: the number of the batch, the offset and number of its
     messages here, and its time. ``partitions``: the number of partitions that the committer spread
-    the batch over, as it has stated."""
+    the batch over, as it has stated. ``ends``: it commits nothing after this batch."""
 
     batch: int
     offset: int
     messages: int
     committed_us: int
     partitions: int = 0
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +187,14 @@ class LedgerList:
 
     def with_commit(self, committer: str, commit: Commit) -> LedgerList:
         """Return the list with the last commit of this committer. Where there are too many
-        committers, the one that was silent longest is forgotten."""
+        committers, one is forgotten: the oldest that has ended, else the one that was silent
+        longest. Raises FencelogError(LIMIT_REACHED) if that one may repeat its batch yet."""
         before = self.commits.get(committer)
         check(before is None or before.batch < commit.batch, "a batch is committed again")
         check(not self.terminated, "a terminated log gets no commits")
         kept = {name: each for name, each in self.commits.items() if name != committer}
-        while len(kept) >= MAX_COMMITTERS:
-            del kept[min(kept, key=lambda name: kept[name].committed_us)]
+        if len(kept) >= MAX_COMMITTERS:
+            del kept[_forgettable(kept, commit.committed_us)]
         return replace(self, commits={**kept, committer: commit})
 
     def with_adopted(self, segments: Sequence[Segment]) -> LedgerList:
@@ -253,6 +255,18 @@ class LedgerList:
     def as_deleted(self) -> LedgerList:
         """Return the list marked deleted: no broker may change it or take it over any more."""
         return replace(self, deleted=True)
+
+
+def _forgettable(commits: Mapping[str, Commit], now_us: int) -> str:
+    """Return the committer to be forgotten. Raises FencelogError(LIMIT_REACHED)."""
+    name = min(commits, key=lambda each: (not commits[each].ends, commits[each].committed_us))
+    if commits[name].ends or now_us - commits[name].committed_us >= IDLE_COMMITTER_S * 1e6:
+        return name
+    raise FencelogError(
+        ErrorCode.LIMIT_REACHED,
+        f"the partition has {len(commits)} committers that may repeat their last batch yet: none "
+        f"has ended, or was silent for {IDLE_COMMITTER_S / 86_400:g} days",
+    )
 
 
 def _check_joins(ledger_list: LedgerList, segments: Sequence[Segment], kept: int) -> None:

@@ -194,7 +194,9 @@ async def commit(
                 commits: PartitionCommits = commits,
                 ledgers: list[tuple[int, int]] = ledgers,
             ) -> dict[str, Any]:
-                return await commits.commit(job.batch, ledgers, partitions=partitions)
+                return await commits.commit(
+                    job.batch, ledgers, partitions=partitions, ends=not is_stream
+                )
 
             done = await retry_idempotent(attempt)
             if done["batch"] == job.batch and done["partitions"] != partitions:

@@ -258,6 +258,26 @@ async def test_limits_of_who_and_how_much_hold_for_commits_too(
     assert not (await log.commits.commit(Q, 1, [segment])).duplicate
 
 
+async def test_one_committer_too_many_is_refused_before_anything_is_done(
+    stage: Stage,
+    ledgers: ScriptedLedgers,
+    read_all: ReadAll,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fencelog.broker.ledger_list.ledger_list.MAX_COMMITTERS", 1)
+    log = await stage.open()
+    await log.commits.commit("first", 1, [])
+    segment = await written(log, ledgers, b"a")
+    before = (await stage.node()).ledger_list
+    assert await code_of(log.commits.commit(Q, 1, [segment])) is ErrorCode.LIMIT_REACHED
+    assert (await stage.node()).ledger_list == before
+    assert "epoch" not in ledgers.writers[segment[0]].metadata.properties
+    await log.commits.commit("first", 2, [], ends=True)
+    assert place(await log.commits.commit(Q, 1, [segment])) == (1, 0, 1, False)
+    assert log.commits.last("first") is None
+    assert await read_all(log) == [b"a"]
+
+
 async def test_an_owner_that_was_replaced_commits_and_withdraws_nothing(
     stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
 ) -> None:

@@ -19,6 +19,7 @@ from fencelog.broker.ledger_list.ledger_list import (
     Segment,
 )
 from fencelog.broker.ledger_list.store import LedgerListLost
+from fencelog.broker.limits import IDLE_COMMITTER_S
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Version
 from tests.support.broker_stage import Stage
@@ -146,17 +147,50 @@ def test_a_ledger_joins_once_and_no_more_than_the_list_holds() -> None:
     assert raised.value.code is ErrorCode.LIMIT_REACHED
 
 
-def test_the_committer_that_was_silent_longest_is_forgotten(
+LIST = "fencelog.broker.ledger_list.ledger_list"
+IDLE_US = int(IDLE_COMMITTER_S * 1e6)
+
+
+def committed(**times_us: int) -> LedgerList:
+    """Return a list with a commit of each of these committers; those of two letters have ended."""
+    ledger_list = opened()
+    for name, time_us in times_us.items():
+        commit = Commit(1, 0, 0, time_us, ends=len(name) == 2)
+        ledger_list = ledger_list.with_commit(name, commit)
+    return ledger_list
+
+
+@pytest.mark.parametrize(
+    ("times_us", "kept"),
+    [
+        ({"a": 10, "b": 11, "c": IDLE_US + 10}, {"b", "c"}),
+        ({"a": 10, "bb": 11, "c": 12}, {"a", "c"}),
+        ({"a": 10, "bb": IDLE_US, "c": IDLE_US + 10}, {"a", "c"}),
+        ({"aa": 11, "bb": 10, "c": 12}, {"aa", "c"}),
+    ],
+)
+def test_a_committer_is_forgotten_once_it_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, times_us: dict[str, int], kept: set[str]
+) -> None:
+    """One that has ended goes first, however long others were silent."""
+    monkeypatch.setattr(f"{LIST}.MAX_COMMITTERS", 2)
+    assert set(committed(**times_us).commits) == kept
+
+
+def test_a_committer_that_may_repeat_its_batch_is_not_forgotten_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fencelog.broker.ledger_list.ledger_list.MAX_COMMITTERS", 2)
-    ledger_list = (
-        opened().with_commit("a", Commit(1, 0, 0, 10)).with_commit("b", Commit(1, 0, 0, 11))
-    )
-    ledger_list = ledger_list.with_commit("a", Commit(2, 0, 0, 12))
-    assert set(ledger_list.with_commit("c", Commit(1, 0, 0, 13)).commits) == {"a", "c"}
+    monkeypatch.setattr(f"{LIST}.MAX_COMMITTERS", 2)
+    ledger_list = committed(a=10, b=11)
+    with pytest.raises(FencelogError) as raised:
+        ledger_list.with_commit("c", Commit(1, 0, 0, IDLE_US + 9))
+    assert raised.value.code is ErrorCode.LIMIT_REACHED
+    assert set(ledger_list.with_commit("a", Commit(2, 0, 0, 12)).commits) == {"a", "b"}
+
+
+def test_a_batch_is_committed_once() -> None:
     with pytest.raises(AssertionError, match="again"):
-        ledger_list.with_commit("a", Commit(2, 0, 0, 14))
+        committed(a=10).with_commit("a", Commit(1, 0, 0, 14))
 
 
 def test_every_ledger_of_the_partition_is_known() -> None:
@@ -179,6 +213,7 @@ def test_what_is_encoded_is_decoded(
         ledger_list = ledger_list.with_sealed(last, replace(sealed(1), has_producers=True))
         ledger_list = ledger_list.with_adopted([Segment(70, 3, None, sealed(2))])
         ledger_list = ledger_list.with_commit("q", Commit(4, 1, 2, 9, partitions=3))
+        ledger_list = ledger_list.with_commit("r", Commit(0, 1, 2, 9, ends=True))
         if not rolling:
             ledger_list = ledger_list.as_terminated()
     if rolling:

@@ -2,7 +2,8 @@
 
 Whatever a Spark query may do, one does: its tasks die with their ledgers written, its driver
 commits again what it was not answered, aborts what may have been committed, and begins a batch
-anew; a request of an earlier attempt arrives late; and two drivers commit the same batch.
+anew; a request of an earlier attempt arrives late; and two drivers commit the same batch. The last
+batch of one that ends has a single attempt, as that of a table.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Committer:
         self._log = clients.logs[plan.partition]
         self._machine = clients.some_broker(self._chance)
         self._late: set[asyncio.Task[bool]] = set()
+        self._is_refused = False
+        """The partition remembers too many others."""
 
     async def run(self) -> None:
         """Commit one batch after the other, each until it is known to be in the log."""
@@ -58,6 +61,9 @@ class Committer:
         await asyncio.sleep(self._plan.starts_ms / 1000)
         while not self._clients.is_over.is_set() and batch < self._plan.batches:
             batch += 1
+            if self._plan.ends and batch == self._plan.batches:
+                await self._end(batch)
+                break
             drivers = 2 if self._chance.random() < TWICE else 1
             await asyncio.gather(*(self._drive(batch) for _ in range(drivers)))
             if self._chance.random() < REPLAYS:
@@ -70,9 +76,9 @@ class Committer:
             await asyncio.wait(self._late)
 
     async def _drive(self, batch: int) -> None:
-        """Attempt a batch until it is in the log."""
+        """Attempt a batch until it is in the log, or there is no room for this committer."""
         chance = self._chance
-        while True:
+        while not (self._is_refused and self._clients.is_over.is_set()):
             attempt = self._log.commits.begin(self._plan.machine, batch)
             if not await self._write(attempt) or chance.random() < DIES:
                 continue
@@ -86,6 +92,15 @@ class Committer:
                     return
             if await self._abort(attempt):
                 return
+
+    async def _end(self, batch: int) -> None:
+        """Attempt the last batch, once, and have it committed again and again."""
+        attempt = self._log.commits.begin(self._plan.machine, batch)
+        if not await self._write(attempt):
+            return
+        while not self._clients.is_over.is_set():
+            is_in = await self._commit(attempt, ends=True)
+            await asyncio.sleep(self._chance.uniform(0, 1) if is_in else 0)
 
     async def _commit_late(self, attempt: Attempt) -> bool:
         await asyncio.sleep(self._chance.uniform(0, 1))
@@ -150,14 +165,15 @@ class Committer:
 
     # -- the driver ------------------------------------------------------------------------------
 
-    async def _commit(self, attempt: Attempt) -> bool:
+    async def _commit(self, attempt: Attempt, *, ends: bool = False) -> bool:
         """Ask for the commit; return whether the batch is known to be in the log."""
         counts = [sum(len(sent.payloads) for sent in ledger) for ledger in attempt.sent]
 
         async def commit(broker: Broker) -> None:
             instance = await broker.partition(TOPIC, self._log.partition)
+            ledgers = list(zip(attempt.ledgers, counts, strict=True))
             done = await instance.commits.commit(
-                attempt.committer, attempt.batch, list(zip(attempt.ledgers, counts, strict=True))
+                attempt.committer, attempt.batch, ledgers, ends=ends
             )
             self._log.commits.told(
                 attempt, done.commit.batch, done.commit.offset, duplicate=done.duplicate
@@ -198,6 +214,7 @@ class Committer:
         """Turn to whoever may know better, after a while."""
         if what and isinstance(error, FencelogError):
             self._log.counts[f"{what}: {error.code.slug}"] += 1
+            self._is_refused = error.code is ErrorCode.LIMIT_REACHED
             if error.code in (ErrorCode.CORRUPT, ErrorCode.INTERNAL):
                 self._log.violate(1, f"{what}: {error}")
         self._machine = self._clients.directed(self._chance, error)

@@ -50,8 +50,10 @@ def _contended(random: Random, plan: TopicPlan) -> TopicPlan:
         faults=(*plan.faults[:2], *_takers(random, plan)),
         length_ms=LENGTH_MS,
     )
+    first, *others = (_committer(random, staged, number) for number in range(3))
+    # A partition remembers two (small_limits): the third is refused until the first has ended.
     return replace(
-        staged, committers=tuple(_committer(random, staged, number) for number in range(3))
+        staged, committers=(replace(first, batches=random.randint(2, 8), ends=True), *others)
     )
 
 

@@ -99,6 +99,8 @@ class CommitterPlan:
     starts_ms: int
     pause_ms: int
     batches: int
+    ends: bool = False
+    """Its last batch says that it commits nothing more, so it may be forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

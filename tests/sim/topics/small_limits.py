@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelog.broker.append import admission, producer_table
 from fencelog.broker.background.sweep_core import is_garbage
-from fencelog.broker.ledger_list import state_core, state_log
+from fencelog.broker.ledger_list import ledger_list, state_core, state_log
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
 from fencelog.broker.subscriptions import dead_letters
@@ -27,6 +27,7 @@ LIMITS: Limits = (
     (dead_letters, "RETRY_S", 0.2),
     (admission, "HOLD_S", HOLD_S),
     (is_garbage, "__kwdefaults__", {"pending_s": 0.7}),
+    (ledger_list, "MAX_COMMITTERS", 2),
 )
 
 FORGETFUL: Limits = (

@@ -254,3 +254,17 @@ async def test_an_aborted_attempt_does_not_come_back(server: str, client: Fencel
     await segments.commit([again], options)
     await segments.abort([again], options)
     assert await values_of(client, topic, 2) == list(range(30))
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_committer_ends_with_its_table_and_not_with_a_batch(
+    server: str, client: FencelogClient, is_stream: bool
+) -> None:
+    """A partition forgets those that have ended first: a query may repeat its batch next month."""
+    topic = f"write/ends-{is_stream}".lower()
+    await client.create_topic(topic)
+    options = WriteOptions((server,), topic, ExactlyOnce.SEGMENTS)
+    await segments.commit([await attempt(options, 1)], options, is_stream=is_stream)
+    last = await PartitionCommits(client, topic, 0, "spark-query").last()
+    assert last is not None
+    assert last["ends"] is not is_stream

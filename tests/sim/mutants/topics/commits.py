@@ -106,6 +106,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "silent-committer-forgotten",
+        RULE,
+        "A partition with too many committers forgets one that may repeat its last batch.",
+        (
+            Edit(
+                LEDGER_LIST,
+                "_forgettable",
+                "if commits[name].ends or",
+                "if True or",
+            ),
+        ),
+    ),
+    Mutant(
         "ledger-left-out-by-a-commit",
         RULE,
         "A commit leaves the ledger before its own out of the list, whatever is in it.",

@@ -73,6 +73,7 @@ TESTS = {
     ),
     "tests/broker/partition/test_opening.py": ("owner-by-lock-alone",),
     "tests/broker/ledger_list/test_ledger_list.py": (
+        "silent-committer-forgotten",
         "served-before-the-cas",
         "two-takeovers-of-one-version",
         "a-lost-log-goes-on",
