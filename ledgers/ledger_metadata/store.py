@@ -1,29 +1,17 @@
-"""Metadata of ledgers in the metadata store: one node each, ``/ledgers/{id >> 16}/{id & 0xffff}``.
-
-Both parts are hexadecimal, so that no directory has more than 65,536 children and a listing of it
-stays below what one ZooKeeper packet may hold.
-"""
+"""Metadata of ledgers in the metadata store: one node each, ``/ledgers/HI/LO``."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path, list_ledgers, read_ledgers
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, encode_metadata
 from fencelog.ledgers.metastore.instance import catch_up, check_session
 from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned
-
-T = TypeVar("T")
+from fencelog.ledgers.metastore.until_known import until_known
 
 LEDGERS_PATH = "/ledgers"
-
-_ATTEMPTS = 3
-
-_READS_AT_ONCE = 64
-"""Metadata nodes read at the same time: enough to hide the round trip, and no burden to the
-store."""
 
 
 class LedgerStore:
@@ -55,7 +43,7 @@ class LedgerStore:
                 # compare-and-set has to fail instead of undoing that change.
                 return version.first
 
-        return await _until_known(create)
+        return await until_known(create)
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         """Return the metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, ….
@@ -109,28 +97,17 @@ class LedgerStore:
                     if error.code is not ErrorCode.METADATA_CONFLICT:
                         raise
 
-        await _until_known(delete)
+        await until_known(delete)
 
     async def list(self) -> AsyncIterator[int]:
-        """Yield the ids of all ledgers, ascending. Ledgers created or deleted meanwhile may be
-        missing or included. Raises FencelogError instead of ending early."""
-        for high in await self._numbers(LEDGERS_PATH):
-            for low in await self._numbers(f"{LEDGERS_PATH}/{high:x}"):
-                yield high << 16 | low
+        """Yield the ids of all ledgers, as ``list_ledgers`` does."""
+        async for ledger_id in list_ledgers(self._store, LEDGERS_PATH):
+            yield ledger_id
 
     async def read_all(self) -> AsyncIterator[LedgerMetadata]:
-        """Yield the metadata of every ledger that existed at the time of the call, none older than
-        the call, even if a server lags behind; ascending. Ledgers created or deleted meanwhile may
-        be missing or included. Raises FencelogError instead of ending early: METADATA_UNAVAILABLE,
-        METADATA_UNKNOWN, CORRUPT."""
-        session_id = await catch_up(self._store)
-        ledger_ids = [ledger_id async for ledger_id in self.list()]
-        for at in range(0, len(ledger_ids), _READS_AT_ONCE):
-            chunk = ledger_ids[at : at + _READS_AT_ONCE]
-            for metadata in await asyncio.gather(*map(self._get_unless_deleted, chunk)):
-                if metadata is not None:
-                    yield metadata
-        check_session(self._store, session_id, "read all ledgers")
+        """Yield the metadata of every ledger, as ``read_ledgers`` does."""
+        async for metadata in read_ledgers(self._store, LEDGERS_PATH, self._get_unless_deleted):
+            yield metadata
 
     async def _node(self, ledger_id: int) -> Versioned:
         """Return the node. Raises LEDGER_NOT_FOUND only when a server that does not lag behind has
@@ -155,19 +132,6 @@ class LedgerStore:
                 return None
             raise
 
-    async def _numbers(self, path: str) -> tuple[int, ...]:
-        """Return the children, which are hexadecimal numbers, ascending; none if there is no such
-        node."""
-        try:
-            names = await self._store.children(path)
-            return tuple(sorted(int(name, 16) for name in names))
-        except ValueError as error:
-            raise FencelogError(ErrorCode.CORRUPT, f"{path}: {error}") from error
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_NOT_FOUND:
-                return ()
-            raise
-
     async def _existing(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         """Return a ledger that exists. Raises METADATA_UNKNOWN if it cannot be found all the
         same."""
@@ -181,27 +145,8 @@ class LedgerStore:
             raise
 
 
-async def _until_known(step: Callable[[], Awaitable[T]]) -> T:
-    """Carry out a step that recognises its own work, and repeat it while its outcome is unknown.
-
-    Raises METADATA_UNKNOWN where it stays unknown, also when the store can no longer be reached.
-    """
-    unknown: FencelogError | None = None
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return await step()
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_UNKNOWN and attempt < _ATTEMPTS:
-                unknown = error
-            elif error.code is ErrorCode.METADATA_UNAVAILABLE and unknown is not None:
-                raise unknown from error
-            else:
-                raise
-    raise AssertionError("unreachable")
-
-
 def _path(ledger_id: int) -> str:
-    return f"{LEDGERS_PATH}/{ledger_id >> 16:x}/{ledger_id & 0xFFFF:04x}"
+    return ledger_path(LEDGERS_PATH, ledger_id)
 
 
 def _translated(error: FencelogError, ledger_id: int) -> FencelogError:

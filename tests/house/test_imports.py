@@ -44,7 +44,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"identity"},
         {"engine", "offline"},
         {"gc", "repair", "server"},
-        {"maintenance"},
+        {"maintenance", "replication"},
     ),
     "broker": (
         {"limits"},

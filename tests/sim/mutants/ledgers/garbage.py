@@ -6,7 +6,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 
 ADDS = "fencelog.bookie.engine.adds"
 LEDGERS = "fencelog.bookie.gc.ledgers"
-LEDGER_STORE = "fencelog.ledgers.ledger_metadata.store"
+LEDGER_NODES = "fencelog.ledgers.ledger_metadata.ledger_nodes"
 SHARD = "fencelog.bookie.engine.shard"
 STATE = "fencelog.bookie.format.ledger_state"
 STORAGE = "fencelog.bookie.storage.storage"
@@ -68,10 +68,10 @@ MUTANTS = (
             _NEVER_GIVEN,
             _NOT_LOOKED_UP,
             Edit(
-                LEDGER_STORE,
-                "LedgerStore.read_all",
-                "await catch_up(self._store)",
-                "self._store.session_id",
+                LEDGER_NODES,
+                "read_ledgers",
+                "await catch_up(store)",
+                "store.session_id",
             ),
             Edit(
                 LEDGERS,

@@ -135,7 +135,7 @@ TESTS = {
         "fence-not-journaled",
     ),
     "tests/ledgers/writer/test_end.py": ("writer-closes-over-closed",),
-    "tests/bookie/test_faults.py": (
+    "tests/bookie/faults/test_faults.py": (
         "acknowledged-before-the-sync",
         "negatives-do-not-wait-for-the-fence",
         "barrier-does-not-wait",
@@ -157,7 +157,7 @@ TESTS = {
     ),
     "tests/bookie/maintenance/test_disk_watch.py": ("flush-dropped-without-room",),
     "tests/bookie/engine/test_lacs.py": ("lac-is-the-last-entry",),
-    "tests/bookie/test_damage.py": ("damage-is-absence",),
+    "tests/bookie/faults/test_damage.py": ("damage-is-absence",),
     "tests/bookie/journal/test_journal.py": (
         "fsync-retried",
         "journal-name-not-synced",

@@ -1,0 +1,31 @@
+"""Requests to a metadata store whose outcome was lost, sent again until it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+
+
+async def until_known(step: Callable[[], Awaitable[T]]) -> T:
+    """Carry out a step that recognises its own work, and repeat it while its outcome is unknown.
+
+    Raises METADATA_UNKNOWN where it stays unknown, also when the store can no longer be reached.
+    """
+    unknown: FencelogError | None = None
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return await step()
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_UNKNOWN and attempt < _ATTEMPTS:
+                unknown = error
+            elif error.code is ErrorCode.METADATA_UNAVAILABLE and unknown is not None:
+                raise unknown from error
+            else:
+                raise
+    raise AssertionError("unreachable")
