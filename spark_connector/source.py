@@ -19,6 +19,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.filters import ALL_ROWS, comparison_of, row_filter
+from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.planning.options import (
     ReadOptions,
     parse_batch_options,
@@ -36,6 +38,7 @@ from fencelog.spark_connector.write.writer import FencelogWriter, stream_writer
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
 
 FORMAT = "fencelog"
 
@@ -85,7 +88,11 @@ class FencelogDataSource(DataSource):
     def reader(self, schema: StructType) -> FencelogReader:
         """Return a reader. Raises FencelogError(BAD_REQUEST) for options or columns that are not
         valid."""
-        return FencelogReader(parse_batch_options(self.options), checked_columns(schema))
+        options = parse_batch_options(self.options)
+        if options.push_filters and not hasattr(DataSourceReader, "pushFilters"):
+            raise wrong("option 'pushFilters' needs PySpark 4.1 or newer")
+        kind = FilteringReader if options.push_filters else FencelogReader
+        return kind(options, checked_columns(schema))
 
     def streamReader(self, schema: StructType) -> FencelogStreamReader:
         """Return a reader of a stream. Raises FencelogError(BAD_REQUEST) as ``reader``."""
@@ -118,19 +125,22 @@ class FencelogReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = list(columns)
+        self._rows = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
         """Ask the service once for all segments, and plan. The end is fixed from here on."""
         from fencelog.spark_connector.planning.bounds import resolve
         from fencelog.spark_connector.planning.broker_reads import plan_broker_reads
+        from fencelog.spark_connector.planning.filters import narrow
         from fencelog.spark_connector.planning.planner import plan
         from fencelog.spark_connector.planning.service import fetch
 
-        found = asyncio.run(fetch(self._options))
+        found = asyncio.run(fetch(self._options, self._rows))
         start, end = resolve(found.partitions, self._options, found.times)
+        answers, start, end = narrow(found.partitions, start, end, self._rows, found.times)
         through_brokers = self._options.through_brokers or self._options.is_compacted
         make_tasks = plan_broker_reads if through_brokers else plan
-        tasks = make_tasks(found.partitions, start, end, self._options)
+        tasks = make_tasks(answers, start, end, self._options)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -141,6 +151,19 @@ class FencelogReader(DataSourceReader):
         if partition is None or partition.value is None:
             return iter(())
         return read_task(partition.value, self._columns, self._options)
+
+
+class FilteringReader(FencelogReader):
+    """A reader that leaves out what the filters of the query do not want, as far as offsets tell
+    it. A class of its own, since Spark refuses one with ``pushFilters`` unless
+    ``spark.sql.python.filterPushdown.enabled`` is on."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Take the filters of the query, all of which hold for its rows. Spark has to check all of
+        them: a read is only narrowed."""
+        comparisons = map(comparison_of, filters)
+        self._rows = row_filter(comparisons, is_compacted=self._options.is_compacted)
+        return filters
 
 
 def checked_columns(schema: StructType) -> list[str]:

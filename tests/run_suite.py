@@ -25,7 +25,10 @@ PLAYED = (
 )
 PYTEST = (sys.executable, "-m", "pytest")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
-ON_SPARK = ("-m", "pytest", "-m", "spark", "tests/spark/test_source.py")
+ON_SPARK = (
+    *("-m", "pytest", "-m", "spark"),
+    *("tests/spark/test_source.py", "tests/spark/test_filters.py"),
+)
 
 
 def run_whole() -> int:

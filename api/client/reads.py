@@ -143,9 +143,13 @@ class ReadCalls:
     async def offset_for_time(self, topic: str, partition: int, time_us: int) -> int:
         """Return the first offset whose publish time is at or after ``time_us``; the tail if none
         is."""
+        return int((await self.partition_offsets(topic, partition, time_us))["offset"])
+
+    async def partition_offsets(self, topic: str, partition: int, time_us: int) -> dict[str, Any]:
+        """Return ``earliest_offset, tail_offset`` of a partition and ``offset``, the first message
+        published at or after ``time_us``: the tail if none was when the request came."""
         path = f"{topic_path(topic)}/partitions/{partition}/offsets"
-        answer = await self._service.request("GET", path, params={"time": time_us})
-        return int(json_object(answer)["offset"])
+        return json_object(await self._service.request("GET", path, params={"time": time_us}))
 
     async def compact(self, topic: str, partition: int) -> dict[str, Any]:
         """Have a partition's compacted view brought up to date, and return its state as

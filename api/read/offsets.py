@@ -102,11 +102,14 @@ def _time(exchange: Exchange) -> int | None:
 
 
 async def _offsets(log: PartitionLog, time_us: int | None) -> PartitionPositions:
-    offset = UNSET if time_us is None else await log.offset_for_time(time_us)
+    """Return the positions of one moment: an ``offset`` below the tail is that of a message found,
+    also if others were appended during the search."""
+    earliest, tail = log.earliest_offset, log.tail_offset
+    offset = UNSET if time_us is None else min(await log.offset_for_time(time_us), tail)
     return PartitionPositions(
         partition=log.partition,
         time=UNSET if time_us is None else time_us,
         offset=offset,
-        earliest_offset=log.earliest_offset,
-        tail_offset=log.tail_offset,
+        earliest_offset=earliest,
+        tail_offset=tail,
     )

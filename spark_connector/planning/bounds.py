@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.offsets import AtTime, Bound, End, Offsets
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import PartitionSegments
 
-TimeOffsets = Mapping[tuple[str, int, int], int]
-"""The first offset at or after a time, by (topic, partition, time in µs)."""
+
+class TimeOffset(NamedTuple):
+    """The first offset published at or after a time; where none is found, the tail of the broker
+    that was asked."""
+
+    offset: int
+    is_found: bool
+
+
+TimeOffsets = Mapping[tuple[str, int, int], TimeOffset]
+"""The offsets of times, by (topic, partition, time in µs)."""
 
 
 def times_wanted(options: ReadOptions, topic: str, partition: int) -> set[int]:
@@ -62,8 +72,8 @@ def _named(bound: Bound) -> Iterator[tuple[str, int]]:
 def _range(answer: PartitionSegments, options: ReadOptions, times: TimeOffsets) -> tuple[int, int]:
     if options.is_compacted:
         answer = replace(answer, earliest_offset=0)  # the view keeps what is trimmed from the log
-    start = _offset(options.starting, answer, times)
-    end = _offset(options.ending, answer, times)
+    start = _offset(options.starting, answer, times, is_end=False)
+    end = _offset(options.ending, answer, times, is_end=True)
     if options.fail_on_data_loss:
         _check_within(answer, start, end)
     start, end = _nearest(answer, start), _nearest(answer, end)
@@ -76,10 +86,13 @@ def _range(answer: PartitionSegments, options: ReadOptions, times: TimeOffsets) 
     return start, max(start, end)
 
 
-def _offset(bound: Bound, answer: PartitionSegments, times: TimeOffsets) -> int:
+def _offset(bound: Bound, answer: PartitionSegments, times: TimeOffsets, *, is_end: bool) -> int:
     position = bound.of(answer.topic, answer.partition)
     if isinstance(position, AtTime):
-        return _nearest(answer, times[answer.topic, answer.partition, position.time_us])
+        found = times[answer.topic, answer.partition, position.time_us]
+        if not found.is_found and is_end:
+            return answer.end_offset  # the broker that was asked may not know as much
+        return _nearest(answer, found.offset)
     if isinstance(position, End):
         return answer.earliest_offset if position is End.EARLIEST else answer.end_offset
     return position

@@ -17,6 +17,8 @@ _US_IN_MS = 1000
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the latest time that Spark can show."""
 
+MAX_TIMESTAMP_US = MAX_TIMESTAMP_MS * _US_IN_MS
+
 
 class GivenOptions:
     """The given options by lower-case name. Every method raises FencelogError(BAD_REQUEST), which
@@ -94,9 +96,14 @@ def time_us(value: object) -> int | None:
         return value * _US_IN_MS if 0 <= value <= MAX_TIMESTAMP_MS else None
     try:
         moment = datetime.fromisoformat(str(value))
-        return (moment - _EPOCH) // _MICROSECOND if moment.tzinfo and moment >= _EPOCH else None
+        return microseconds(moment) if moment.tzinfo and moment >= _EPOCH else None
     except ValueError:
         return None
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a moment (with an offset from UTC) in µs since 1970 UTC."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def wrong(detail: str) -> FencelogError:

@@ -43,6 +43,7 @@ OPTION_NAMES = (
     "includeHeaders",
     "readMode",
     "view",
+    "pushFilters",
     "secretFile",
 )
 
@@ -81,6 +82,8 @@ class ReadOptions:
     """Executors ask brokers, not bookies."""
     is_compacted: bool = False
     """The compacted view is read, which only brokers have."""
+    push_filters: bool = False
+    """The filters of the query narrow what is read."""
     secret_file: str | None = None
     """The file on each executor with the secret that bookies ask for."""
 
@@ -125,6 +128,7 @@ def parse_options(options: Mapping[str, str], *, rest: End = End.EARLIEST) -> Re
         include_headers=given.boolean("includeHeaders", default=True),
         through_brokers=given.word("readMode", ("direct", "broker"), default="direct") == "broker",
         is_compacted=given.word("view", ("log", "compacted"), default="log") == "compacted",
+        push_filters=given.boolean("pushFilters", default=False),
         secret_file=given.text("secretFile"),
     )
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.planning.bounds import TimeOffsets, times_wanted
+from fencelog.spark_connector.planning.bounds import TimeOffset, TimeOffsets, times_wanted
+from fencelog.spark_connector.planning.filters import ALL_ROWS, RowFilter
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
 
@@ -20,26 +21,29 @@ MAX_CONCURRENT_REQUESTS = 16
 @dataclass(frozen=True, slots=True)
 class TopicRanges:
     """The answers of the service: every partition in order of topic and number, and the offsets of
-    the times that the options name."""
+    the times that the options and filters name."""
 
     partitions: list[PartitionSegments]
     times: TimeOffsets
 
 
-async def fetch(options: ReadOptions) -> TopicRanges:
-    """Ask for the segments of every partition of the wanted topics.
+async def fetch(options: ReadOptions, rows: RowFilter = ALL_ROWS) -> TopicRanges:
+    """Ask for the segments of every partition of the wanted topics, also of those without wanted
+    rows: what is wrong with the options is the same error whatever the filters of a query.
 
     Raises FencelogError: TOPIC_NOT_FOUND (also for a pattern that matches none), NO_OWNER (also
     when no server can be reached), ….
     """
     async with FencelogClient(options.servers) as client:
         try:
-            return await fetch_with(client, options)
+            return await fetch_with(client, options, rows)
         except FencelogError as error:
             raise located(error, options) from error
 
 
-async def fetch_with(client: FencelogClient, options: ReadOptions) -> TopicRanges:
+async def fetch_with(
+    client: FencelogClient, options: ReadOptions, rows: RowFilter = ALL_ROWS
+) -> TopicRanges:
     """Ask as ``fetch`` does; errors do not name the service."""
     places = await partitions_of(client, options)
 
@@ -47,10 +51,15 @@ async def fetch_with(client: FencelogClient, options: ReadOptions) -> TopicRange
         topic, partition = place
         return parse_segments(topic, await client.segments(topic, partition))
 
-    async def ask_time(key: tuple[str, int, int]) -> int:
-        return await client.offset_for_time(*key)
+    async def ask_time(key: tuple[str, int, int]) -> TimeOffset:
+        found = await client.partition_offsets(*key)
+        return TimeOffset(int(found["offset"]), found["offset"] < found["tail_offset"])
 
-    keys = [(*place, time_us) for place in places for time_us in times_wanted(options, *place)]
+    keys = [
+        (*place, time_us)
+        for place in places
+        for time_us in times_wanted(options, *place) | rows.times_wanted(*place)
+    ]
     answers = await map_concurrently(ask, places, limit=MAX_CONCURRENT_REQUESTS)
     # Later than the ends: then what a time in the future excludes lies beyond them.
     offsets = await map_concurrently(ask_time, keys, limit=MAX_CONCURRENT_REQUESTS)

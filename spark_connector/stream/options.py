@@ -55,6 +55,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     read = parse_options(options, rest=End.LATEST)
     if read.is_compacted:
         raise wrong("option 'view' is for batch reads; a stream reads the log")
+    if read.push_filters:
+        raise wrong("option 'pushFilters' is for batch reads; Spark pushes no filters to streams")
     return StreamOptions(
         read=read,
         limits=_limits(given),

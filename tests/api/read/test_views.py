@@ -14,6 +14,7 @@ from fencelog.api.streams.compact import compact_now
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -132,6 +133,23 @@ async def test_offsets_of_a_partition_and_of_all(
         await client.offset_for_time("ns/t", 7, 0)
     assert raised.value.code is ErrorCode.NOT_FOUND
     assert (await raw.get(f"{URL}/offsets", params={"time": "x"})).status_code == 400
+
+
+async def test_positions_are_of_one_moment(
+    broker: Broker, client: FencelogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An offset below the tail is that of a message that was found, whatever is appended during the
+    search."""
+    search = PartitionLog.offset_for_time
+
+    async def appended_meanwhile(log: PartitionLog, time_us: int) -> int:
+        found = await search(log, time_us)
+        await append(broker, "e")
+        return found
+
+    monkeypatch.setattr(PartitionLog, "offset_for_time", appended_meanwhile)
+    positions = await client.partition_offsets("ns/t", 0, 9999)
+    assert (positions["offset"], positions["tail_offset"]) == (6, 6)
 
 
 async def test_a_broker_asks_the_owners_of_the_other_partitions(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.planning.bounds import resolve, times_wanted
+from fencelog.spark_connector.planning.bounds import TimeOffset, resolve, times_wanted
 from fencelog.spark_connector.planning.offsets import AtTime, Bound, End, Position
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import PartitionSegments
@@ -37,7 +37,7 @@ def at(*positions: Position, rest: End = End.EARLIEST) -> Bound:
 
 
 def of_partition_0(
-    options: ReadOptions, times: Mapping[tuple[str, int, int], int] | None = None
+    options: ReadOptions, times: Mapping[tuple[str, int, int], TimeOffset] | None = None
 ) -> tuple[int, int]:
     start, end = resolve(LOGS, options, times or {})
     return start[T][0], end[T][0]
@@ -109,15 +109,24 @@ def test_times_are_the_offsets_that_the_service_found() -> None:
     options = asked(Bound(AtTime(100)), at(AtTime(200), rest=End.LATEST))
     assert times_wanted(options, T, 0) == {100, 200}
     assert times_wanted(options, T, 1) == {100}
-    times = {(T, 0, 100): 8, (T, 0, 200): 12, (T, 1, 100): 0, ("default/u", 0, 100): 7}
+    found = {(T, 0, 100): 8, (T, 0, 200): 12, (T, 1, 100): 0, ("default/u", 0, 100): 7}
+    times = {key: TimeOffset(offset, is_found=True) for key, offset in found.items()}
     assert of_partition_0(options, times) == (8, 12)
 
 
 def test_what_was_appended_after_the_ends_were_read_is_outside() -> None:
     options = asked(at(AtTime(100)), Bound(End.LATEST))
-    assert of_partition_0(options, {(T, 0, 100): 33}) == (30, 30)
+    assert of_partition_0(options, {(T, 0, 100): TimeOffset(33, is_found=False)}) == (30, 30)
 
 
 def test_an_end_before_the_start_by_time_is_an_empty_read() -> None:
     options = asked(at(AtTime(100)), at(AtTime(50), rest=End.LATEST))
-    assert of_partition_0(options, {(T, 0, 100): 20, (T, 0, 50): 9}) == (20, 20)
+    times = {(T, 0, 100): TimeOffset(20, is_found=True), (T, 0, 50): TimeOffset(9, is_found=True)}
+    assert of_partition_0(options, times) == (20, 20)
+
+
+def test_a_broker_that_knows_an_old_tail_does_not_end_a_read() -> None:
+    """Messages above its tail may be earlier than the time all the same."""
+    options = asked(at(End.EARLIEST), at(AtTime(100), rest=End.LATEST))
+    assert of_partition_0(options, {(T, 0, 100): TimeOffset(20, is_found=False)}) == (5, 30)
+    assert of_partition_0(options, {(T, 0, 100): TimeOffset(20, is_found=True)}) == (5, 20)

@@ -67,6 +67,7 @@ def test_times_have_units(text: str, delay_ms: int) -> None:
         ({"minOffsetsPerTrigger": "1", "maxTriggerDelay": "1 year"}, "no time up to a week"),
         ({"minOffsetsPerTrigger": "1", "maxTriggerDelay": "-1s"}, "no time up to a week"),
         ({"endingOffsets": "latest"}, "'endingOffsets' is for batch reads"),
+        ({"pushFilters": "true"}, "'pushFilters' is for batch reads"),
         ({"endingTimestamp": "1"}, "'endingTimestamp' is for batch reads"),
         ({"view": "compacted"}, "'view' is for batch reads"),
         ({"targetPartitionBytes": "1"}, "'targetPartitionBytes' is for batch reads"),
