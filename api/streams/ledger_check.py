@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from fencelog.bookie.auditor.check_core import Answer
+from fencelog.bookie.auditor.entry_lists import EntryLists
 from fencelog.bookie.repair.core import wanted_ranges
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieDirectory
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 _SHOWN_RANGES = 10
 
@@ -46,33 +48,23 @@ class Holding:
 async def check_ledger(
     metadata: LedgerMetadata, bookies: BookieDirectory
 ) -> AsyncIterator[Holding]:
-    """Check one bookie after the other. In a ledger that is not closed all entries up to its LAC
-    count; there up to Qw - Qa copies of an entry may be missing and be no fault. Raises
+    """Check all bookies of a ledger side by side. In a ledger that is not closed all entries up to
+    its LAC count; there up to Qw - Qa copies of an entry may be missing and be no fault. Raises
     READ_UNKNOWN where the LAC cannot be learnt."""
     if not metadata.is_closed:
         lac = await LedgerReader(metadata, bookies=bookies).read_lac()
         metadata = replace(metadata, last_entry_id=lac)
     members = {bookie for fragment in metadata.fragments for bookie in fragment.bookies}
-    for bookie_id in sorted(members):
-        holding = Holding(bookie_id)
-        try:
-            await _ask(bookies.client(bookie_id), metadata, holding)
-        except FencelogError as error:
-            if error.code.is_negative:
-                wanted = wanted_ranges(metadata, bookie_id, 0, metadata.last_entry_id)
-                holding.missing = list(islice(wanted, _SHOWN_RANGES + 1))
-            else:
-                holding.unknown = error
+    holdings = {bookie_id: Holding(bookie_id) for bookie_id in sorted(members)}
+    lists = EntryLists(metadata, bookies)
+    async for window in lists.windows():
+        for bookie_id, held in window.held.items():
+            holding = holdings[bookie_id]
+            holding.in_limbo |= held.answer is Answer.IN_LIMBO
+            if held.answer is not Answer.UNAVAILABLE:
+                wanted = wanted_ranges(metadata, bookie_id, window.first, window.last)
+                capacity = _SHOWN_RANGES + 1 - len(holding.missing)
+                holding.missing += islice(held.listed.missing_from(wanted), capacity)
+    for bookie_id, holding in holdings.items():
+        holding.unknown = lists.failures.get(bookie_id)
         yield holding
-
-
-async def _ask(client: BookieClient, metadata: LedgerMetadata, holding: Holding) -> None:
-    position: int | None = 0
-    while position is not None and position <= metadata.last_entry_id:
-        held = await client.list_entries(metadata.ledger_id, position)
-        holding.in_limbo |= held.in_limbo
-        end = metadata.last_entry_id if held.next_entry is None else held.next_entry - 1
-        wanted = wanted_ranges(metadata, holding.bookie_id, position, end)
-        capacity = _SHOWN_RANGES + 1 - len(holding.missing)
-        holding.missing += islice(held.availability.missing_from(wanted), capacity)
-        position = held.next_entry

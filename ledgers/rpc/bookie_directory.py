@@ -109,7 +109,9 @@ class RegisteredBookies:
                 continue
             self._parsed[bookie_id] = value
             try:
-                self._addresses[bookie_id], self._infos[bookie_id] = _parse(bookie_id, value)
+                self._addresses[bookie_id], self._infos[bookie_id] = parse_registration(
+                    bookie_id, value
+                )
             except (ValueError, KeyError, TypeError) as error:
                 _log.warning("%s/%s is not valid: %s", BOOKIES_PATH, bookie_id, error)
                 self._addresses.pop(bookie_id, None)
@@ -142,7 +144,9 @@ def bookie_registration(address: str, info: BookieInfo, *, started_us: int) -> b
     return json.dumps(fields).encode()
 
 
-def _parse(bookie_id: str, value: bytes) -> tuple[str, BookieInfo]:
+def parse_registration(bookie_id: str, value: bytes) -> tuple[str, BookieInfo]:
+    """Return the address and the description of a node's value. Raises ValueError, KeyError,
+    TypeError."""
     fields = json.loads(value)
     info = BookieInfo(
         bookie_id,

@@ -45,6 +45,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"engine", "offline"},
         {"gc", "repair", "server"},
         {"maintenance", "replication"},
+        {"auditor"},
     ),
     "broker": (
         {"limits"},
