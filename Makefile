@@ -86,6 +86,10 @@ fuzz: $(VENV)/.installed-all  ## Send broken input to every parser (INPUTS=10000
 drills: java $(VENV)/.compiled  ## Break real clusters in every way; account for every message
 	@$(BIN)/fencelog drill all $(ARGS)
 
+.PHONY: spark
+spark: java $(VENV)/.installed-all $(VENV)/.compiled  ## Break tasks, drivers and services under Spark, in every variant
+	$(BIN)/python -m pytest -m "spark or thorough" tests/spark $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.installed-all  ## Check format and style
 	$(BIN)/ruff format --check .

@@ -21,6 +21,7 @@ from fencelog.api.local_cluster.zookeeper import JAVA_PACKAGE, MIN_JAVA, find_ja
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
 from fencelog.ledgers.record_batch.codecs import CODEC_NONE, CODEC_ZSTD
+from tests.support.house import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,9 +60,14 @@ class Filled:
             self.messages[partition, done.offset + number] = message
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses Spark, so that ``-m "not spark"`` needs no Java, and give it time: the first
-    such test also waits for a JVM, a service that is restarted twice, and Spark's first query."""
+    such test also waits for a JVM, a service that is restarted twice, and Spark's first query.
+    Leave out what is ``thorough`` unless ``-m`` names it."""
+    if "thorough" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -72,7 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with two worker slots that finds the data source by itself."""
+    """A local session with two worker slots that finds the data source by itself, and tries a task
+    up to four times, as a cluster does."""
     try:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             runner.run(find_java())
@@ -85,10 +92,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     place = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", str(_as_installed(place / "site-packages")))
+        # Beside the shim the tests, some of whose data sources fail on purpose.
+        shim = _as_installed(place / "site-packages")
+        patch.setenv("PYTHONPATH", f"{shim}{os.pathsep}{ROOT}")
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         session = (
-            SparkSession.builder.master("local[2]")
+            SparkSession.builder.master("local[2,4]")
             .config("spark.driver.memory", "512m")
             .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
             .config("spark.local.dir", str(place / "local"))

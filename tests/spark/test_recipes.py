@@ -3,40 +3,28 @@ where the environment names a directory of them (LOGS)."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.record_batch import Message, encode_batch
+from tests.spark.support.recipes import RECIPES, recipe
 from tests.spark.support.streams import HAS_LIMITS
-from tests.support.house import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RECIPES = ROOT / "examples" / "spark"
 LINES = 4000
 PARTITIONS = 2
 
 
 class Filled(Protocol):
     server: str
-
-
-def recipe(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def log_lines() -> list[bytes]:

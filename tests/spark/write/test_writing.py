@@ -18,11 +18,11 @@ from fencelog.spark_connector.write import segments
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.segments import TaskLedgers, write_ledgers
 from fencelog.spark_connector.write.target import Job
+from tests.spark.support.copies import Copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 ROWS = 30_000
 MODES = ("none", "segments")
@@ -130,43 +130,6 @@ async def test_overwriting_is_refused(
 # -- streams ---------------------------------------------------------------------------------------
 
 
-class Copy:
-    """A query that copies one topic into another; it can be run again."""
-
-    def __init__(self, spark: SparkSession, server: str, place: Path, source: str, sink: str):
-        self._spark, self._server, self._place = spark, server, place
-        self._source, self._sink = source, sink
-
-    def run(self, **options: str) -> StreamingQuery:
-        """Copy what there is now. Raises StreamingQueryException."""
-        given = {"server": self._server}
-        reader = self._spark.readStream.format("fencelog").options(**given, topic=self._source)
-        query = (
-            reader.option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", "700")
-            .schema("key BINARY, value BINARY")
-            .load()
-            .writeStream.format("fencelog")
-            .options(**given | options, topic=self._sink)
-            .option("checkpointLocation", str(self._place / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-        return query
-
-    def forget_last_commit(self) -> None:
-        """Have the next run write the last batch again, as if its driver had died before it could
-        note that the batch is committed."""
-        commits = self._place / "checkpoint" / "commits"
-        last = max((p for p in commits.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
-
 async def fill(client: FencelogClient, topic: str, start: int, count: int) -> None:
     for partition in range(2):
         batch = encode_batch(
@@ -182,7 +145,7 @@ async def test_a_batch_that_a_stream_writes_again_is_there_once(
     source, sink = f"write/from-{mode}", f"write/to-{mode}"
     await client.create_topic(source, partitions=2)
     await client.create_topic(sink, partitions=3)
-    copy = Copy(spark, server, tmp_path, source, sink)
+    copy = Copy(spark, tmp_path, server, source, sink, {"maxOffsetsPerTrigger": "700"})
     await fill(client, source, 0, 1_000)
     copy.run(exactlyOnce=mode)
     copy.forget_last_commit()

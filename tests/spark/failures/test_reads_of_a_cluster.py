@@ -5,17 +5,15 @@ Whatever dies, its rows are the topic's messages: dense offsets from 0 on, none 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-import pytest_asyncio
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer
-from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from fencelog.api.local_cluster.cluster import Cluster
 from tests.spark.support.streams import Stream, batches
 
 if TYPE_CHECKING:
@@ -25,23 +23,13 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.zookeeper,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
 ]
 
 TOPIC = "default/followed"
 PARTITIONS = 2
-SESSION_MS = 2000
 CATCH_UP_S = 90
 """A generous time for a takeover and some micro-batches on a busy machine."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    config = ClusterConfig(
-        tmp_path_factory.mktemp("followed"), bookies=4, http_port=0, session_ms=SESSION_MS
-    )
-    async with running_cluster(config) as running:
-        yield running
 
 
 async def produce(client: FencelogClient, until: int) -> None:

@@ -1,0 +1,166 @@
+"""The data source with one failure in it: of a task or of a commit, at its first attempt.
+
+Spark's processes import this module. What fails is chosen by options of its own, the rest are those
+of the data source; a file tells the other processes, and the test, that it has happened.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from fencelog.spark_connector.planning.options import parse_batch_options
+from fencelog.spark_connector.source import FencelogDataSource, FencelogReader, checked_columns
+from fencelog.spark_connector.stream.options import parse_stream_options
+from fencelog.spark_connector.stream.reader import FencelogStreamReader
+from fencelog.spark_connector.write import writer as writers
+from fencelog.spark_connector.write.writer import FencelogWriter, TaskOutcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "failing-fencelog"
+HANG_S = 120
+"""The time for which a driver hangs until the test kills it."""
+
+T = TypeVar("T")
+
+
+class Failure(Enum):
+    """The way in which the first attempt ends."""
+
+    TASK_RAISES = "task raises"
+    TASK_DIES = "task dies"
+    """Its process ends without a word, as when the system kills it."""
+    COMMIT_RAISES_AFTERWARDS = "commit raises afterwards"
+    COMMIT_HANGS_BEFORE = "commit hangs before"
+    COMMIT_HANGS_HALFWAY = "commit hangs halfway"
+    """When one partition has the batch."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A failure that happens once: then there is the file ``mark``."""
+
+    failure: Failure
+    mark: Path
+
+    def is_due(self) -> bool:
+        """Tell whether it happens now, once for all processes."""
+        try:
+            os.close(os.open(self.mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def in_task(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items; fail after the first one."""
+        for item in items:
+            yield item
+            if self.failure is Failure.TASK_RAISES and self.is_due():
+                raise OSError("the first attempt fails")
+            if self.failure is Failure.TASK_DIES and self.is_due():
+                os._exit(1)
+
+    def in_commit(self, commit: Callable[[], None]) -> None:
+        """Commit, and fail before, in between or afterwards."""
+        if self.failure is Failure.COMMIT_HANGS_BEFORE and self.is_due():
+            time.sleep(HANG_S)
+        if self.failure is Failure.COMMIT_HANGS_HALFWAY:
+            self._hang_after_one()
+        commit()
+        if self.failure is Failure.COMMIT_RAISES_AFTERWARDS and self.is_due():
+            raise OSError("the commit fails after it took effect")
+
+    def _hang_after_one(self) -> None:
+        from fencelog.api.client.commits import PartitionCommits
+
+        commit_one = PartitionCommits.commit
+
+        async def and_hang(*args: object, **options: object) -> object:
+            done = await commit_one(*args, **options)  # type: ignore[arg-type]  # as they came
+            if self.is_due():
+                time.sleep(HANG_S)  # noqa: ASYNC251 - nothing of this process may go on
+            return done
+
+        PartitionCommits.commit = and_hang  # type: ignore[assignment,method-assign]  # this process
+
+
+class FailingDataSource(FencelogDataSource):
+    """The data source with the options ``failure`` and ``mark``."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        rest = dict(options)
+        self._planned = Planned(Failure(rest.pop("failure")), Path(rest.pop("mark")))
+        super().__init__(rest)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def reader(self, schema: StructType) -> FencelogReader:
+        return _Reader(self._planned, parse_batch_options(self.options), checked_columns(schema))
+
+    def streamReader(self, schema: StructType) -> FencelogStreamReader:
+        options = parse_stream_options(self.options)
+        return _StreamReader(self._planned, options, checked_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> FencelogWriter:
+        return _Writer(self._planned, self._write_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> _StreamWriter:
+        return _StreamWriter(self._planned, self._write_options(schema, overwrite))
+
+
+class _Reader(FencelogReader):
+    def __init__(self, planned: Planned, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]  # as they came
+        self._planned = planned
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return self._planned.in_task(super().read(partition))
+
+
+class _StreamReader(FencelogStreamReader):
+    def __init__(self, planned: Planned, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]  # as they came
+        self._planned = planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._planned.in_task(super().read(partition))
+
+
+class _Writer(FencelogWriter):
+    def __init__(self, planned: Planned, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]  # as they came
+        self._planned = planned
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
+        return super().write(self._planned.in_task(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit = super().commit
+        self._planned.in_commit(lambda: commit(messages))
+
+
+if hasattr(writers, "FencelogStreamWriter"):  # Spark before 4.1 has none
+
+    class _StreamWriter(writers.FencelogStreamWriter):
+        def __init__(self, planned: Planned, *args: object) -> None:
+            super().__init__(*args)  # type: ignore[arg-type]  # as they came
+            self._planned = planned
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
+            return super().write(self._planned.in_task(iterator))
+
+        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+            commit = super().commit
+            self._planned.in_commit(lambda: commit(messages, batchId))
