@@ -89,8 +89,8 @@ async def test_messages_that_are_trimmed_before_a_running_query_takes_them(
     source, sink = "writes/trimmed", "writes/trimmed-sink"
     await client.create_topic(source)
     await client.create_topic(sink)
-    patience = {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}
-    copy = Copy(spark, tmp_path, server, source, sink, patience)
+    rare = {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}
+    copy = Copy(spark, tmp_path, server, source, sink, rare)
     await fill(client, source, 0, range(100))
     query = copy.writer(exactlyOnce="segments").start()
     try:
