@@ -144,6 +144,29 @@ SCRUB_INTERVAL_MS = 86_400_000
 """The time from the beginning of one pass of the scrubber to that of the next: a day, if the pass
 ends by then."""
 
+# -- re-replication --------------------------------------------------------------------------------
+
+LEDGERS_AT_ONCE = 4
+"""The ledgers that a replication worker repairs at the same time, each with COPIES_AT_ONCE reads: a
+slow source delays one of them, and 128 MiB are in memory at most."""
+
+REPLICATION_CHECK_MS = 5_000
+"""The interval at which a replication worker lists the ledgers that lack copies: one write and one
+listing of each 65,536 ledgers."""
+
+OPEN_LEDGER_GRACE_MS = 30_000
+"""The time without any progress of its writer after which an open ledger that lacks copies is
+recovered, which ends the writer (BookKeeper's ``openLedgerRereplicationGracePeriod``). A writer
+that appends replaces a lost bookie by itself."""
+
+SELF_REPAIR_ATTEMPTS = 6
+"""The attempts, a minute in all, for which a bookie that answers is left its own repair, or given
+what it lacks, before another bookie takes its place."""
+
+MAX_REPLICATION_ROUNDS = 5
+"""The number of times that one attempt looks at a ledger again after a change, before others have
+their turn."""
+
 # -- messages --------------------------------------------------------------------------------------
 
 MAX_MESSAGE_BYTES = 4 * MIB

@@ -8,6 +8,8 @@ or deny an entry that it had acknowledged (scenario 2). So, durably and before a
 * every ledger that names it in any fragment is fenced, closed ones too: a writer that was suspended
   before the close may resume; and so is every ledger that is being recovered, whichever bookies it
   names: the recoverer may have written entries to this bookie, and will name it when it closes;
+* so is every ledger that is marked as lacking copies: a replication worker may have copied entries
+  to this bookie, and be about to name it;
 * all of them enter limbo: a missing entry of theirs is unknown. (BP-46 leaves closed ones out:
   their end is settled, and denying an entry cannot move it. But a reader would get "no" for an
   entry that is merely not here, and limbo also marks the ledger for repair.)
@@ -27,7 +29,11 @@ bookie
   set IN_RECOVERY before it added any entry, hence before T, and at T the ledger is still in that
   state, or closed and names this bookie. (Closed without it, or deleted, none of that counts.) If
   the ledger were served as one that was never here, the bookie would deny acknowledged entries, and
-  no bookie would ever copy them back;
+  no bookie would ever copy them back. And a replication worker copies entries to a bookie that it
+  names later: only while the ledger is marked, and its adds, and its look at what is there after it
+  has named the bookie, are for one incarnation. If the copies were made before T, and the look is
+  not after T, the ledger was marked at T. If it is after T, it fails, and the ledger is marked
+  again;
 * was never fenced at that process, for the same reason: recovery fences the members it reads there;
 * gets regular adds only from a writer that saw the new incarnation, hence chose this bookie after
   it was registered: all that it ever acknowledges under that incarnation, it remembers. A writer
@@ -44,6 +50,7 @@ from __future__ import annotations
 
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, list_ledgers
 from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import check_session, read_instance
@@ -67,9 +74,11 @@ async def fence_before_serving(bookie: Bookie, store: MetadataStore) -> None:
             f"bookie {bookie.bookie_id} belongs to instance {bookie.instance}, the metadata store "
             f"is that of {instance}",
         )
+    marked = {ledger_id async for ledger_id in list_ledgers(store, MARKS_PATH)}
     async for metadata in LedgerStore(store).read_all():
         is_named = any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments)
-        if is_named or metadata.state is LedgerState.IN_RECOVERY:
+        is_expected = metadata.state is LedgerState.IN_RECOVERY or metadata.ledger_id in marked
+        if is_named or is_expected:
             bookie.fence_forgotten(metadata.ledger_id)
     check_session(store, session_id, "read all ledgers")
     await bookie.forgotten_are_fenced()

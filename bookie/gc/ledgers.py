@@ -10,9 +10,10 @@ After any error, no more ledgers are removed.
 
 * A ledger that is not there was deleted: a tombstone stays, so that a writer that was suspended
   before the deletion cannot bring it back.
-* A closed ledger of which no fragment names this bookie, for the grace time, is held by others. It
-  is left in limbo, since a process that copies it here may be about to name this bookie: an entry
-  that it then misses is unknown, not "no", and the integrity check copies it back.
+* A closed ledger of which no fragment names this bookie, for the grace time, is held by others,
+  unless it is marked as lacking copies: then it stays (BK#4668). It is left in limbo, since a
+  process that copies it here may be about to name this bookie: an entry that it then misses is
+  unknown, not "no", and the integrity check copies it back.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.gc.core import choose_ledgers, is_over_replicated
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import last_given_id
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, has_node
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.port import MetadataStore
 
@@ -159,5 +161,7 @@ class LedgerGarbage:
             return False  # deleted just now: the next listing says so
         if not is_over_replicated(metadata, self._bookie.bookie_id):
             return False
+        if await has_node(self._metadata.store, MARKS_PATH, ledger_id):
+            return False  # its entries may be here because this bookie is about to be named
         await self._bookie.shard(ledger_id).remove(ledger_id, deleted=False)
         return True

@@ -28,13 +28,13 @@ class PostponedLedger:
     bookies: tuple[str, ...] = ()
 
     @classmethod
-    def for_reason(cls, error: FencelogError, bookie_id: str) -> PostponedLedger:
-        """Build the reason from an error. ``bookie_id``: the bookie in whose repair the error came
-        up."""
+    def for_reason(cls, error: FencelogError, bookie_id: str | None = None) -> PostponedLedger:
+        """Build the reason from an error. ``bookie_id``: the bookie in limbo in whose repair the
+        error came up, if it was one."""
         if isinstance(error, PutOff):
             return cls(error.why, error.detail)
         if isinstance(error, NoCopy):
-            in_limbo = {*error.in_limbo, bookie_id} if error.in_limbo else set()
+            in_limbo = {*error.in_limbo, *filter(None, [bookie_id])} if error.in_limbo else set()
             return cls(error.reason.value, error.detail, error.entry_id, tuple(sorted(in_limbo)))
         if error.code is ErrorCode.RECOVERY_INCOMPLETE:
             bookies = tuple(error.extra["bookies_in_limbo"])
@@ -52,7 +52,7 @@ class _PutOff:
 
 
 class WaitingLedgers:
-    """The postponed repairs, by kind of repair ("limbo", "damage") and ledger."""
+    """The postponed repairs, by kind of repair ("limbo", "damage", "replication") and ledger."""
 
     def __init__(self) -> None:
         self._put_off: dict[tuple[str, int], _PutOff] = {}
@@ -60,6 +60,11 @@ class WaitingLedgers:
     def is_due(self, what: str, ledger_id: int, now: float) -> bool:
         put_off = self._put_off.get((what, ledger_id))
         return put_off is None or put_off.due <= now
+
+    def attempts(self, what: str, ledger_id: int) -> int:
+        """Return how many attempts did not succeed so far."""
+        put_off = self._put_off.get((what, ledger_id))
+        return 0 if put_off is None else put_off.attempts
 
     def put_off(self, what: str, ledger_id: int, waiting: PostponedLedger, now: float) -> bool:
         """Postpone a repair, longer each time. Return whether the reason differs from the previous

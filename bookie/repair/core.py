@@ -45,7 +45,8 @@ def wanted_ranges(
 ) -> Iterator[Range]:
     """Yield the entries out of ``first`` … ``last``, up to the end of a closed ledger, that belong
     on the bookie by metadata: ascending, apart from one another, each within one fragment."""
-    last = min(last, metadata.last_entry_id)
+    if metadata.is_closed:
+        last = min(last, metadata.last_entry_id)
     for low, high, bookies in _fragments(metadata):
         if bookie_id not in bookies or high < first:
             continue
@@ -86,10 +87,12 @@ class CopyRange:
     sources: tuple[str, ...]
 
 
-def copy_ranges(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Iterator[CopyRange]:
+def copy_ranges(
+    metadata: LedgerMetadata, bookie_id: str, entries: Range, *, spread: bool = False
+) -> Iterator[CopyRange]:
     """Yield the bookies that ``bookie_id`` may ask for entries, whether the entries belong on it or
     not: at most MAX_RUN_ENTRIES at a time, of a striped ledger one. The first source rotates by
-    ledger."""
+    ledger; with ``spread`` from one range to the next as well, so that all sources are read."""
     first, last = entries
     size, copies = metadata.ensemble_size, metadata.write_quorum
     step = MAX_RUN_ENTRIES if size == copies else 1
@@ -97,7 +100,8 @@ def copy_ranges(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Ite
         for begin in range(max(low, first), min(high, last) + 1, step):
             members = write_set(begin, ensemble_size=size, write_quorum=copies)
             others = [bookies[i] for i in sorted(members) if bookies[i] != bookie_id]
-            turn = metadata.ledger_id % len(others) if others else 0
+            turns = metadata.ledger_id + (begin // step if spread else 0)
+            turn = turns % len(others) if others else 0
             yield CopyRange(
                 begin, min(begin + step - 1, high, last), (*others[turn:], *others[:turn])
             )

@@ -1,1 +1,4 @@
-"""Re-replication: the ledgers that lack copies, their locks, and the settings of self-healing."""
+"""Re-replication: the ledgers that lack copies, and the worker that copies them to other bookies.
+
+Imports of its package: ``disk``, ``repair``.
+"""

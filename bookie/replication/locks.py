@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencelog.bookie.replication.store import UNDERREPLICATION_PATH
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import UNDERREPLICATION_PATH
 from fencelog.ledgers.metastore.instance import check_session
 from fencelog.ledgers.metastore.port import MetadataStore, Version
 from fencelog.ledgers.metastore.until_known import until_known

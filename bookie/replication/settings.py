@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fencelog.bookie.replication.store import OVERTAKEN, UNDERREPLICATION_PATH
+from fencelog.bookie.replication.store import OVERTAKEN
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import UNDERREPLICATION_PATH
 from fencelog.ledgers.ledger_metadata.update import retry_pauses
 from fencelog.ledgers.metastore.port import MetadataStore, Versioned, Watch
 from fencelog.ledgers.metastore.until_known import until_known

@@ -15,13 +15,15 @@ from enum import Enum
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path, list_ledgers, read_ledgers
+from fencelog.ledgers.ledger_metadata.ledger_nodes import (
+    MARKS_PATH,
+    ledger_path,
+    list_ledgers,
+    read_ledgers,
+)
 from fencelog.ledgers.ledger_metadata.update import retry_pauses
 from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned
 from fencelog.ledgers.metastore.until_known import until_known
-
-UNDERREPLICATION_PATH = "/underreplication"
-MARKS_PATH = f"{UNDERREPLICATION_PATH}/ledgers"
 
 OVERTAKEN = (
     ErrorCode.METADATA_CONFLICT,

@@ -90,7 +90,11 @@ class LocalBookieClient:
     ) -> int:
         return await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
+        if (stranger := self._stranger(incarnation)) is not None:
+            raise stranger
         return await self._bookie.list_entries(ledger_id, from_entry)
 
     async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,30 @@ from fencelog.ledgers.metastore.port import MetadataStore
 
 T = TypeVar("T")
 
+UNDERREPLICATION_PATH = "/underreplication"
+MARKS_PATH = f"{UNDERREPLICATION_PATH}/ledgers"
+"""The directory of the marks of ledgers that lack copies (``bookie/replication/store.py``). While a
+ledger is marked, a process may be copying entries of it to bookies that its metadata does not name
+yet."""
+
 _READS_AT_ONCE = 64
 """Nodes read at the same time: enough to hide the round trip, and no burden to the store."""
 
 
 def ledger_path(root: str, ledger_id: int) -> str:
     return f"{root}/{ledger_id >> 16:x}/{ledger_id & 0xFFFF:04x}"
+
+
+async def has_node(store: MetadataStore, root: str, ledger_id: int) -> bool:
+    """Tell whether a ledger has a node below ``root``, as the session sees it. Raises
+    FencelogError."""
+    try:
+        await store.get(ledger_path(root, ledger_id))
+    except FencelogError as error:
+        if error.code is not ErrorCode.METADATA_NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 async def list_ledgers(store: MetadataStore, root: str) -> AsyncIterator[int]:

@@ -54,6 +54,48 @@ def begin_recovery(base: LedgerMetadata) -> LedgerMetadata | None:
     return base.in_recovery() if base.state is LedgerState.OPEN else None
 
 
+def with_replaced_bookie(
+    base: LedgerMetadata,
+    *,
+    first_entry_id: int,
+    last_entry_id: int,
+    index: int,
+    old: str,
+    new: str,
+) -> LedgerMetadata | None:
+    """Replace one bookie of one fragment, after the entries ``first_entry_id`` …
+    ``last_entry_id`` that belong there were copied to ``new``: the step of a replication worker
+    (rule 11). Everything else stays as it is.
+
+    The last fragment belongs to the writer until the ledger is closed, and all of them belong to a
+    recoverer, whose close would otherwise fail. Raises METADATA_CONFLICT where the fragment is not
+    the one whose entries were copied.
+    """
+    firsts = [fragment.first_entry_id for fragment in base.fragments]
+    if base.state is LedgerState.IN_RECOVERY or first_entry_id not in firsts:
+        raise _not_as_copied(base, first_entry_id)
+    at = firsts.index(first_entry_id)
+    is_last = at == len(firsts) - 1
+    end = base.last_entry_id if is_last else firsts[at + 1] - 1
+    bookies = base.fragments[at].bookies
+    if (is_last and not base.is_closed) or end != last_entry_id or index >= len(bookies):
+        raise _not_as_copied(base, first_entry_id)
+    if bookies[index] == new:
+        return None
+    if bookies[index] != old or new in bookies:
+        raise _not_as_copied(base, first_entry_id)
+    fragment = Fragment(first_entry_id, (*bookies[:index], new, *bookies[index + 1 :]))
+    return replace(base, fragments=(*base.fragments[:at], fragment, *base.fragments[at + 1 :]))
+
+
+def _not_as_copied(base: LedgerMetadata, first_entry_id: int) -> FencelogError:
+    return FencelogError(
+        ErrorCode.METADATA_CONFLICT,
+        f"ledger {base.ledger_id} is {base.state.value}, and its fragment at {first_entry_id} is "
+        f"not the one whose entries were copied",
+    )
+
+
 def closed_by_recoverer(
     base: LedgerMetadata,
     *,

@@ -118,7 +118,7 @@ def choose_replacement(
     """
     weight = weights(candidates)
     value = {
-        rack: _spread_of([*racks[:index], rack, *racks[index + 1 :]], write_quorum)
+        rack: spread_of([*racks[:index], rack, *racks[index + 1 :]], write_quorum)
         for rack in {bookie.rack for bookie in candidates}
     }
     best = max(value.values(), default=None)
@@ -134,7 +134,7 @@ def _draw(bookies: Sequence[BookieInfo], weight: Mapping[str, int], fraction: fl
     return next(bookie for bookie, end in zip(bookies, sums, strict=True) if mark < end)
 
 
-def _spread_of(racks: Sequence[str | None], write_quorum: int) -> tuple[int, int]:
+def spread_of(racks: Sequence[str | None], write_quorum: int) -> tuple[int, int]:
     """Return the number of racks in the poorest write set, and in all of them together."""
     counts = [
         len({racks[index] for index in indices} - {None})

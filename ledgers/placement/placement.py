@@ -19,6 +19,7 @@ from fencelog.ledgers.placement.core import (
     after_failure,
     choose_ensemble,
     choose_replacement,
+    spread_of,
 )
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory, BookieInfo
 
@@ -125,6 +126,26 @@ class Placement:
                 f"no replacement for {[ensemble[index] for index in indices]}: {others}",
             )
         return tuple(members)
+
+    def spread(
+        self,
+        ensemble: tuple[str, ...],
+        failed: Iterable[int],
+        *,
+        write_quorum: int,
+        exclude: Collection[str] = (),
+    ) -> tuple[str, ...] | None:
+        """Return the ensemble as ``replace`` does, if its write sets then stand in more racks; None
+        if they do not."""
+        try:
+            changed = self.replace(ensemble, failed, write_quorum=write_quorum, exclude=exclude)
+        except FencelogError:
+            return None
+        before, after = (
+            spread_of([self._bookies.describe(bookie).rack for bookie in bookies], write_quorum)
+            for bookies in (ensemble, changed)
+        )
+        return changed if after > before else None
 
     def _available(self, exclude: Collection[str]) -> list[BookieInfo]:
         ids = self._bookies.available()

@@ -32,9 +32,11 @@ once)."""
 
 
 class MetadataSource(Protocol):
-    """The source of newer metadata of an open ledger (``LedgerStore``)."""
+    """The source of newer metadata (``LedgerStore``)."""
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
+
+    async def get_latest(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
 
 
 class LedgerReader:
@@ -200,16 +202,40 @@ class LedgerReader:
         except FencelogError as error:
             if not await self._is_outdated(used, error):
                 raise
-        return await self._read(first, last, max_bytes)
+        used = self.metadata
+        try:
+            return await self._read(first, last, max_bytes)
+        except FencelogError as error:
+            is_absent = error.code is ErrorCode.NO_SUCH_ENTRY
+            if is_absent and await self._is_outdated(used, error):
+                raise self._unknown(first) from error
+            raise
 
     async def _is_outdated(self, used: LedgerMetadata, error: FencelogError) -> bool:
         """Tell whether metadata has changed since it was used for a read that failed, so that the
-        read can be repeated. If that cannot be determined, the read's own error stands."""
+        read can be repeated. If that cannot be determined, the read's own error stands, except a
+        "no": the bookies of a closed ledger are replaced when they are lost, and those that were
+        asked may have given up the entry since. Raises READ_UNKNOWN then."""
+        is_absent = error.code is ErrorCode.NO_SUCH_ENTRY
         try:
-            await self._look()
+            if is_absent and self._source is not None:
+                self.update((await self._source.get_latest(used.ledger_id))[0])
+            else:
+                await self._look()
         except FencelogError as reason:
+            if is_absent and reason.code is not ErrorCode.LEDGER_NOT_FOUND:
+                raise self._unknown(error.extra["entry_id"]) from reason
             raise error from reason
         return self.metadata != used
+
+    def _unknown(self, entry_id: int) -> FencelogError:
+        """Return the error of a read whose "no" may come from bookies that were replaced since."""
+        return FencelogError(
+            ErrorCode.READ_UNKNOWN,
+            f"entry {entry_id} of ledger {self.metadata.ledger_id} was not found where outdated "
+            "metadata says it is",
+            ledger_id=self.metadata.ledger_id,
+        )
 
     async def _read(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         last = min(

@@ -62,7 +62,9 @@ class AbsentBookie:
     ) -> int:
         raise self._refusal()
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
         raise self._refusal()
 
     async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:

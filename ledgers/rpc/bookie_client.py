@@ -91,9 +91,11 @@ class TcpBookieClient(SingleAdds):
         (lac,) = LAC_BODY.unpack(answer)
         return int(lac)
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
         body = LIST_ENTRIES_BODY.pack(ledger_id, from_entry)
-        answer = await self._ask(Op.LIST_ENTRIES, body)
+        answer = await self._ask(Op.LIST_ENTRIES, body, incarnation=incarnation)
         try:
             return EntryList.decode(answer, from_entry)
         except ProtocolError as error:
@@ -118,7 +120,15 @@ class TcpBookieClient(SingleAdds):
         """Drop the connection; requests in flight fail as lost."""
         await self._link.close()
 
-    async def _ask(self, op: Op, body: bytes, *, fence: bool = False, wait_s: float = 0.0) -> bytes:
+    async def _ask(
+        self,
+        op: Op,
+        body: bytes,
+        *,
+        fence: bool = False,
+        incarnation: str | None = None,
+        wait_s: float = 0.0,
+    ) -> bytes:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def reply(answer: Frame | FencelogError) -> None:
@@ -130,7 +140,8 @@ class TcpBookieClient(SingleAdds):
             elif isinstance(answer, Frame):
                 future.set_result(answer.body)
 
-        self._link.request(op, body, Flag.FENCE if fence else Flag.NONE, reply, wait_s=wait_s)
+        flags = Flag.FENCE if fence else Flag.NONE
+        self._link.request(op, body, flags, reply, incarnation, wait_s)
         return await future
 
     def _error_of(self, answer: Frame | FencelogError) -> FencelogError | None:

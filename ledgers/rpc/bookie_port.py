@@ -70,7 +70,8 @@ class BookieClient(Protocol):
 
         A regular add names the incarnation that the bookie had when it joined the writer's
         ensemble; a bookie that now has another never receives it: WRONG_INCARNATION (PROTOCOL.md
-        rule 10). A recovery add goes to any incarnation: None.
+        rule 10). A recovery add of a recoverer goes to any incarnation: None; that of a replication
+        worker to one (rule 11).
 
         Never raises and never calls back from within the call.
         """
@@ -125,13 +126,16 @@ class BookieClient(Protocol):
         FencelogError.
         """
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
         """List the entries of a ledger that this bookie has, from ``from_entry`` on, according to
         its index and its cache: no entry is read (BP-34). Ask again from ``next_entry`` until it is
         None.
 
-        Raises FencelogError: NO_SUCH_LEDGER is an explicit negative; UNSUPPORTED_VERSION: an older
-        bookie, which was not asked; every other code means unknown. The absence of an entry from
+        ``incarnation``: the only one whose answer counts, as for ``add``. Raises FencelogError:
+        NO_SUCH_LEDGER is an explicit negative; UNSUPPORTED_VERSION: an older bookie, which was not
+        asked; WRONG_INCARNATION; every other code means unknown. The absence of an entry from
         the list is a negative for it, unless the list says that the ledger is in limbo.
         """
 

@@ -50,6 +50,8 @@ CORES = {
     "bookie/auditor/check_core.py": ["tests/bookie/auditor/test_check_core.py"],
     "bookie/auditor/placement_core.py": ["tests/bookie/auditor/test_placement_core.py"],
     "bookie/auditor/sample_core.py": ["tests/bookie/auditor/test_sample_core.py"],
+    "bookie/replication/core.py": ["tests/bookie/replication/test_core.py"],
+    "bookie/replication/progress.py": ["tests/bookie/replication/test_progress.py"],
     "bookie/gc/core.py": ["tests/bookie/gc/test_core.py"],
     "bookie/format/ledger_state.py": ["tests/bookie/format/test_ledger_state.py"],
     "bookie/format/records.py": ["tests/bookie/format/test_records.py"],

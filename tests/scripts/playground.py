@@ -162,7 +162,9 @@ class ScriptedBookie(SingleAdds):
         )
         return reply
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
         raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, "no story asks for a list of entries")
 
     async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.bookie.engine.boot import fence_before_serving
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.repair.integrity import Integrity
+from fencelog.bookie.replication.worker import ReplicationWorker
 from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -121,6 +122,12 @@ class LocalCluster:
             self.bookies[bookie_id], placement=self.placement, copy_bytes_per_s=None, **settings
         )
 
+    def worker(self, **settings: Any) -> ReplicationWorker:
+        settings.setdefault("copy_bytes_per_s", None)
+        return ReplicationWorker(
+            self.store, self, worker_id="w1", host=SystemHost(), check_ms=20, **settings
+        )
+
     async def write(
         self, *payloads: bytes, ensemble: int = 3, copies: int = 3, acks: int = 2
     ) -> LedgerWriter:
@@ -144,6 +151,14 @@ class LocalCluster:
         async with asyncio.timeout(20):
             await done
         return writer
+
+    async def create(self, ensemble: int = 3, copies: int = 3, acks: int = 2) -> LedgerWriter:
+        """Create a ledger without entries."""
+        return await self.ledger_client.create(
+            Replication(ensemble, copies, acks),
+            on_ack=lambda entry_id: None,
+            on_failure=lambda error: None,
+        )
 
     async def contents(self, ledger_id: int) -> list[bytes]:
         """Return the payloads of a closed ledger, as any reader finds them."""

@@ -112,9 +112,13 @@ class ScriptedBookie(SingleAdds):
                     await self.news.wait()
         return self.lacs.get(ledger_id, -1)
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
         self.asked.append(("list_entries", from_entry))
         await self._turn("list_entries")
+        if (stranger := self._refusal(ledger_id, incarnation, recovery=True)) is not None:
+            raise stranger
         self._fault_or_fence("list_entries", ledger_id, fence=False)
         if ledger_id not in self.entries and ledger_id not in self.fenced:
             raise FencelogError(ErrorCode.NO_SUCH_LEDGER, self.bookie_id)
@@ -189,6 +193,9 @@ class ScriptedLedgers:
         if self.unavailable:
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
         return self._value(ledger_id)
+
+    async def get_latest(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        return await self.get(ledger_id)
 
     async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Version
@@ -102,3 +103,23 @@ async def test_a_recovery_that_goes_another_way_leaves_only_a_stranger(
     await integrity.check()
     assert [item["why"] for item in integrity.status()["waiting"]] == ["stranger"]
     assert await cluster.contents(closed.ledger_id) == PAYLOADS
+
+
+async def test_what_a_replication_worker_may_have_copied_to_a_lost_disk_is_unknown(
+    cluster: LocalCluster,
+) -> None:
+    """While a ledger is marked, a worker may be about to name the bookie; a ledger that is not
+    marked, and does not name it, has nothing here."""
+    closed = [await (await cluster.write(*PAYLOADS)).close() for _ in range(2)]
+    outside = [set(cluster.available()) - set(one.last_fragment.bookies) for one in closed]
+    while outside[0] != outside[1]:
+        closed[1] = await (await cluster.write(*PAYLOADS)).close()
+        outside[1] = set(cluster.available()) - set(closed[1].last_fragment.bookies)
+    (spare,) = outside[0]
+    marked, other = (one.ledger_id for one in closed)
+    await UnderReplicatedLedgers(cluster.store).mark(
+        marked, missing=["b9"], why=Cause.LOST_BOOKIE, now_us=1
+    )
+    await cluster.lose_disk(spare)
+    assert await answer(cluster, spare, marked, 0) is ErrorCode.LEDGER_IN_LIMBO
+    assert await answer(cluster, spare, other, 0) is ErrorCode.NO_SUCH_LEDGER

@@ -130,6 +130,20 @@ def test_pieces_end_with_a_run_and_with_a_fragment_and_sources_take_turns() -> N
     ]
 
 
+def test_sources_that_are_spread_take_turns_from_one_range_to_the_next() -> None:
+    metadata = ledger("b1 b2 b3", last=3 * MAX_RUN_ENTRIES - 1)
+    parts = copy_ranges(metadata, "b7", (0, metadata.last_entry_id), spread=True)
+    assert [part.sources[0] for part in parts] == ["b1", "b2", "b3"]
+
+
+def test_entries_of_an_open_ledger_are_wanted_up_to_where_the_caller_knows_them() -> None:
+    metadata = new_metadata(
+        7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
+    ).with_ensemble(5, ("b1", "b4", "b3"))
+    assert list(wanted_ranges(metadata, "b2", 0, 4)) == [(0, 4)]
+    assert list(wanted_ranges(metadata, "b1", 3, 7)) == [(3, 4), (5, 7)]
+
+
 def test_a_single_copy_has_no_source() -> None:
     assert list(copy_ranges(ledger("b1", 1), "b1", (0, 1))) == [CopyRange(0, 1, ())]
 

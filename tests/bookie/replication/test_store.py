@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fencelog.bookie.replication.store import (
-    MARKS_PATH,
     Cause,
     UnderReplicatedLedger,
     UnderReplicatedLedgers,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Version, Versioned
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from fencelog.ledgers.ledger_metadata.transitions import (
     closed_by_recoverer,
     closed_by_writer,
     with_new_ensemble,
+    with_replaced_bookie,
 )
 
 OPEN = new_metadata(1, ensemble=("a", "b", "c"), write_quorum=3, ack_quorum=2, token="t")
@@ -105,3 +107,71 @@ def test_a_recoverer_closes_what_nobody_changed_and_adopts_what_another_closed()
     with pytest.raises(FencelogError) as caught:
         close(GROWN.in_recovery())
     assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+
+
+MOVED: dict[str, Any] = {
+    "first_entry_id": 0,
+    "last_entry_id": 4,
+    "index": 1,
+    "old": "b",
+    "new": "e",
+}
+
+
+def test_a_copied_bookie_is_replaced_and_all_else_stays() -> None:
+    later = GROWN.with_ensemble(9, ("a", "f", "c"))
+    for before in (GROWN, later, later.closed(last_entry_id=11, length=99)):
+        after = with_replaced_bookie(before, **MOVED)
+        assert after == replace(
+            before, fragments=(Fragment(0, ("a", "e", "c")), *before.fragments[1:])
+        )
+
+
+def test_the_last_fragment_of_a_closed_ledger_may_be_empty() -> None:
+    closed = GROWN.closed(last_entry_id=4, length=40)
+    moved = with_replaced_bookie(
+        closed, first_entry_id=5, last_entry_id=4, index=2, old="c", new="e"
+    )
+    assert moved is not None
+    assert moved.fragments == (FIRST, Fragment(5, ("a", "d", "e")))
+    assert with_replaced_bookie(CLOSED, **MOVED) is not None
+
+
+def test_a_replacement_knows_its_own_work() -> None:
+    moved = with_replaced_bookie(GROWN, **MOVED)
+    assert moved is not None
+    assert with_replaced_bookie(moved, **MOVED) is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        OPEN,  # the writer's
+        GROWN.in_recovery(),  # the recoverer's, all of them
+        OPEN.with_ensemble(4, SECOND.bookies),  # it ends before
+        OPEN.with_ensemble(6, SECOND.bookies),  # it ends behind
+        OPEN.closed(last_entry_id=3, length=1),
+        OPEN.closed(last_entry_id=5, length=1),
+        replace(GROWN, fragments=(Fragment(0, ("a", "x", "c")), SECOND)),  # another was faster
+        replace(GROWN, fragments=(Fragment(0, ("b", "a", "c")), SECOND)),
+        replace(GROWN, fragments=(Fragment(0, ("a", "b", "e")), SECOND)),  # "e" is in it
+    ],
+)
+def test_a_fragment_that_is_not_the_copied_one_stays(found: LedgerMetadata) -> None:
+    with pytest.raises(FencelogError, match="fragment at 0") as caught:
+        with_replaced_bookie(found, **MOVED)
+    assert caught.value.code is ErrorCode.METADATA_CONFLICT
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"first_entry_id": 2, "last_entry_id": 4},
+        {"first_entry_id": 5, "last_entry_id": 9},  # the open end
+        {"index": 3},
+    ],
+)
+def test_a_fragment_that_does_not_exist_is_not_replaced(step: dict[str, int]) -> None:
+    with pytest.raises(FencelogError) as caught:
+        with_replaced_bookie(GROWN, **{**MOVED, **step})
+    assert caught.value.code is ErrorCode.METADATA_CONFLICT

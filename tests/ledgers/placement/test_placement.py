@@ -172,6 +172,16 @@ async def test_a_replacement_keeps_the_racks_apart() -> None:
     assert placement.replace(("b0", "b1", "b2"), [1], write_quorum=3)[1] in {"b3", "b4", "b5"}
 
 
+async def test_a_bookie_moves_only_to_where_its_write_sets_stand_in_more_racks() -> None:
+    placement, directory = placement_over("aabca")
+    ensemble = ("b0", "b1", "b2")
+    assert placement.spread(ensemble, [0], write_quorum=3) == ("b3", "b1", "b2")
+    assert placement.spread(ensemble, [0], write_quorum=3, exclude={"b3"}) is None
+    assert placement.spread(("b0", "b3", "b2"), [0], write_quorum=3) is None
+    directory.infos = {name: directory.infos[name] for name in ensemble}
+    assert placement.spread(ensemble, [0], write_quorum=3) is None
+
+
 async def test_dead_bookies_do_not_replace_each_other_without_end(clock: Clock) -> None:
     """Three that answer nothing: tried once each, and then once in LAST_RESORT_S at most."""
     placement, _ = placement_over("aaaaaa")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata
+from fencelog.ledgers.metastore.port import NO_VERSION, Version
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
 from fencelog.ledgers.writer.writer import LedgerWriter
@@ -224,3 +226,77 @@ async def test_the_lac_is_known_when_a_bookie_hangs(cluster: Cluster) -> None:
 async def test_the_last_entry_of_an_empty_ledger_is_none(cluster: Cluster) -> None:
     closed = await cluster.create().close()
     assert await LedgerReader(closed, bookies=cluster).read_last() is None
+
+
+async def moved(cluster: Cluster) -> LedgerMetadata:
+    """Let other bookies have the entries of a closed ledger, as re-replication does; those that
+    held them deny them. Returns the metadata of before."""
+    writer = await written(cluster, 2)
+    before = await writer.close()
+    move(cluster, ("b1", "b2", "b3"), ("b4", "b5", "b6"))
+    return before
+
+
+def move(cluster: Cluster, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    metadata, version = cluster.ledgers.values[1]
+    for source, target in zip(old, new, strict=True):
+        cluster.bookies[target].entries[1] = cluster.bookies[source].entries.pop(1)
+        cluster.bookies[source].lacs.clear()
+    fragments = (Fragment(0, new),)
+    cluster.ledgers.values[1] = (replace(metadata, fragments=fragments), later(version, 1))
+
+
+async def test_bookies_of_a_closed_ledger_that_were_replaced_deny_nothing(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(6)
+    before = await moved(cluster)
+    reader = LedgerReader(before, bookies=cluster, source=cluster.ledgers)
+    assert [bytes(entry.payload) for entry in await reader.read(0, 1)] == [b"0", b"1"]
+    assert reader.metadata != before
+
+
+async def test_a_denial_counts_only_with_the_latest_metadata(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that lags behind has the metadata of before, too."""
+    cluster = make_cluster(6)
+    before = await moved(cluster)
+
+    async def outdated(ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        return before, NO_VERSION
+
+    monkeypatch.setattr(cluster.ledgers, "get", outdated)
+    latest = cluster.ledgers.values[1]
+
+    async def get_latest(ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        if cluster.ledgers.unavailable:
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
+        return latest
+
+    monkeypatch.setattr(cluster.ledgers, "get_latest", get_latest)
+    cluster.ledgers.unavailable = True
+    reader = LedgerReader(before, bookies=cluster, source=cluster.ledgers)
+    with pytest.raises(FencelogError) as caught:
+        await reader.read(0, 1)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    cluster.ledgers.unavailable = False
+    assert len(await reader.read(0, 1)) == 2
+
+
+async def test_a_denial_of_bookies_replaced_once_more_is_unknown(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(6)
+    before = await moved(cluster)
+    reader = LedgerReader(before, bookies=cluster, source=cluster.ledgers)
+
+    def move_back(request: str) -> None:
+        for bookie in cluster.bookies.values():
+            bookie.fault = lambda request: None
+        move(cluster, ("b4", "b5", "b6"), ("b1", "b2", "b3"))
+
+    for name in ("b4", "b5", "b6"):
+        cluster.bookies[name].fault = move_back
+    with pytest.raises(FencelogError) as caught:
+        await reader.read(0, 1)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    assert len(await reader.read(0, 1)) == 2

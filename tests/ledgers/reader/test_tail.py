@@ -233,6 +233,8 @@ async def test_a_metadata_store_that_hangs_does_not_keep_news_waiting(
             looked.set()
             await asyncio.Event().wait()
 
+        get_latest = get
+
     writer = cluster.create()
     await cluster.write(writer, b"0")
     reader = LedgerReader(cluster.metadata(), bookies=cluster, source=Hanging())

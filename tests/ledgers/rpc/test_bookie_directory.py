@@ -94,7 +94,9 @@ class FakeClient:
     ) -> int:
         return -1
 
-    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+    async def list_entries(
+        self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
+    ) -> EntryList:
         return EntryList(Availability())
 
     async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:

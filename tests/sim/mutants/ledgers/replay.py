@@ -155,8 +155,8 @@ BOOT = (
             Edit(
                 "fencelog.bookie.engine.boot",
                 "fence_before_serving",
-                "if is_named or metadata.state is LedgerState.IN_RECOVERY:",
-                "if is_named:",
+                "metadata.state is LedgerState.IN_RECOVERY or ",
+                "",
             ),
         ),
     ),

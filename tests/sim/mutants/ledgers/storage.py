@@ -11,7 +11,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 
 CLAIM = "fencelog.bookie.identity.claim"
 COMPACTION = "fencelog.bookie.storage.compaction"
-COPIES = "fencelog.bookie.repair.missing"
+COPIES = "fencelog.bookie.repair.copier"
 DAMAGE = "fencelog.bookie.repair.damage"
 FILES = "fencelog.bookie.gc.files"
 FLUSH = "fencelog.bookie.storage.flush"
@@ -177,7 +177,7 @@ REPAIRS = (
         (
             Edit(
                 COPIES,
-                "MissingEntries._copy_range",
+                "EntryCopier._copy_range",
                 "                lost.append(missing)\n"
                 "                if missing.reason is MissingReason.UNREACHED or "
                 "len(lost) > MAX_LOST_ENTRIES_NOTED:\n",

@@ -1,0 +1,318 @@
+"""The repair of one ledger: copies first, durable and compared, then the metadata, then compared
+again.
+
+For each fragment that gets no more entries, and each marked bookie in it (``core`` decides):
+
+    a target ──► its list of entries ──► copy what it lacks, verified, as recovery adds
+        ──► its list again: all there? ──► metadata as it is now: still the same fragment?
+        ──► compare-and-set of this one bookie ──► its list again: all there?
+
+What may happen in between, and why no answer becomes false (PROTOCOL.md rule 11):
+
+* this process dies: the target has copies that the metadata does not name. The next worker finds
+  them in its list; if there is none, the target's garbage collector removes them once the ledger is
+  not marked any more;
+* another worker does the same, as both believe they hold the lock: both have copied everything they
+  name, and the second compare-and-set finds another bookie in the place, and changes nothing;
+* the writer, a recoverer or another worker changes the metadata: the step is computed again from
+  the metadata as it is then, and refuses a fragment that is not the one that was copied;
+* the ledger is deleted: the compare-and-set fails. What was copied is garbage, and is collected;
+* the target loses its disk: adds and lists name its incarnation. A bookie that comes back under
+  another one puts every marked ledger in limbo (``engine/boot.py``), so it denies nothing that was
+  copied to it before; and the mark stays until the list after the change has come from the
+  incarnation that got the copies. One that loses it later finds itself in the metadata;
+* the target's garbage collector removes the copies: it leaves marked ledgers alone, and one that it
+  removed before that is in limbo there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fencelog.bookie.repair.copier import EntryCopier, first_lost
+from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
+from fencelog.bookie.repair.core import CopyRange, wanted_ranges
+from fencelog.bookie.replication.core import (
+    Action,
+    Answer,
+    ClosedFragment,
+    HeldEntries,
+    Step,
+    closed_fragments,
+    missing_ranges,
+    moved,
+    plan_repair,
+    sources,
+)
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedger, UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Availability, Range
+from fencelog.ledgers.format.run import read_run_header
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.ledger_metadata.transitions import with_replaced_bookie
+from fencelog.ledgers.ledger_metadata.update import update_metadata
+from fencelog.ledgers.limits import MAX_REPLICATION_ROUNDS, SELF_REPAIR_ATTEMPTS
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieDirectory
+
+CloseLedger = Callable[[LedgerMetadata, Version, UnderReplicatedLedger], Awaitable[None]]
+"""Closes a ledger by its recovery, or raises the reason why it is not closed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairTools:
+    """The tools that all repairs of one worker share."""
+
+    ledgers: LedgerStore
+    marks: UnderReplicatedLedgers
+    bookies: BookieDirectory
+    placement: Placement
+    copies: Copies
+    copier: EntryCopier
+    close: CloseLedger
+    host: Host
+
+
+class LedgerRepair:
+    """One attempt to repair one marked ledger. ``attempts``: how many were in vain. ``check``
+    raises where nothing more is to be changed, since the lock is lost or workers are disabled."""
+
+    def __init__(
+        self,
+        tools: RepairTools,
+        mark: UnderReplicatedLedger,
+        *,
+        attempts: int,
+        check: Callable[[], None],
+    ) -> None:
+        self._tools = tools
+        self._mark = mark
+        self._attempts = attempts
+        self._check = check
+        self._id = mark.ledger_id
+
+    async def run(self) -> None:
+        """Return when the ledger lacks nothing of what its mark says, by metadata that is not older
+        than the mark. Raises FencelogError: why it still does."""
+        for _ in range(MAX_REPLICATION_ROUNDS):
+            self._check()
+            try:
+                metadata, version = await self._tools.ledgers.get_latest(self._id)
+            except FencelogError as error:
+                if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                    return  # it was deleted
+                raise
+            plan = plan_repair(
+                metadata,
+                self._mark,
+                await self._answers(metadata),
+                attempts=self._attempts,
+                self_repair_attempts=SELF_REPAIR_ATTEMPTS,
+            )
+            if plan.is_done or not await self._carry_out(metadata, plan.steps):
+                if plan.waits:
+                    raise PutOff(plan.waits[0].why, plan.waits[0].detail)
+                if not plan.needs_close:
+                    return
+                await self._tools.close(metadata, version, self._mark)
+        raise PutOff("changing", f"ledger {self._id} was changed each time during its repair")
+
+    async def _answers(self, metadata: LedgerMetadata) -> dict[str, Answer]:
+        """Ask the marked bookies for their entries."""
+        fragments = list(closed_fragments(metadata))
+        answers: dict[str, Answer] = {}
+        for bookie_id in sorted(self._mark.missing):
+            parts = [fragment for fragment in fragments if bookie_id in fragment.bookies]
+            if not parts:
+                continue
+            try:
+                answers[bookie_id] = await self._list(bookie_id, parts[0].first, parts[-1].last)
+            except FencelogError as error:
+                answers[bookie_id] = error
+        return answers
+
+    async def _carry_out(self, metadata: LedgerMetadata, steps: tuple[Step, ...]) -> bool:
+        """Carry out the steps, and tell whether any of them changed something: then the ledger is
+        to be looked at again. A step that fails does not keep the others back. Raises the error
+        that tells most."""
+        if any(step.action is not Action.SPREAD for step in steps):
+            self._tools.copies.check_key(metadata)
+        changed, errors = set[int](), list[FencelogError]()
+        for step in steps:
+            if step.fragment.first in changed:
+                continue  # its ensemble is another one now
+            try:
+                if await self._step(metadata, step):
+                    changed.add(step.fragment.first)
+            except FencelogError as error:
+                self._check()  # nothing more, where that is the reason
+                errors.append(error)
+        if errors:
+            lost = [error for error in errors if isinstance(error, NoCopy)]
+            raise first_lost(lost) if lost else errors[0]
+        return bool(changed)
+
+    async def _step(self, metadata: LedgerMetadata, step: Step) -> bool:
+        match step.action:
+            case Action.FILL:
+                await self._fill(metadata, step)
+            case Action.VERIFY:
+                return not await self._is_well(metadata, step) and await self._move(metadata, step)
+            case Action.REPLACE | Action.SPREAD:
+                return await self._move(metadata, step)
+        return True
+
+    # -- one member of one fragment ------------------------------------------------------------
+
+    async def _fill(self, metadata: LedgerMetadata, step: Step) -> None:
+        """Copy to a bookie what it lacks; the next round compares its list."""
+        incarnation = self._tools.bookies.describe(step.bookie_id).incarnation
+        await self._copy(metadata, metadata, step.fragment, step.bookie_id, incarnation, None)
+
+    async def _move(self, metadata: LedgerMetadata, step: Step) -> bool:
+        """Let another bookie take the place of the step's bookie; False: there is no better
+        one."""
+        ensemble = self._target_ensemble(metadata, step)
+        if ensemble is None:
+            return False
+        target = ensemble[step.index]
+        incarnation = self._tools.bookies.describe(target).incarnation
+        wanted = moved(metadata, step, target)
+        try:
+            await self._copy(metadata, wanted, step.fragment, target, incarnation, step.bookie_id)
+            await self._compare(wanted, step.fragment, target, incarnation)
+        except FencelogError as error:
+            if not isinstance(error, NoCopy | PutOff):
+                self._tools.placement.report_failure(target)
+            raise
+        await self._commit(step, target)
+        try:
+            await self._compare(wanted, step.fragment, target, incarnation)
+        except FencelogError:
+            # The metadata names it, and it may not have the copies (any more).
+            await self._tools.marks.mark(
+                self._id,
+                missing=[target],
+                why=Cause.MISSING_COPIES,
+                now_us=self._tools.host.now_us(),
+            )
+            raise
+        return True
+
+    def _target_ensemble(self, metadata: LedgerMetadata, step: Step) -> tuple[str, ...] | None:
+        """Return the fragment's bookies with another one in the place of the step's; None: none
+        spreads them better. Raises NOT_ENOUGH_BOOKIES."""
+        replace = (
+            self._tools.placement.spread
+            if step.action is Action.SPREAD
+            else self._tools.placement.replace
+        )
+        return replace(
+            step.fragment.bookies,
+            [step.index],
+            write_quorum=metadata.write_quorum,
+            exclude=set(self._mark.missing),
+        )
+
+    async def _copy(
+        self,
+        metadata: LedgerMetadata,
+        wanted: LedgerMetadata,
+        fragment: ClosedFragment,
+        target: str,
+        incarnation: str,
+        last_resort: str | None,
+    ) -> None:
+        """Copy to the target what belongs there by the metadata ``wanted`` and is not there yet,
+        from the members that ``metadata`` names. Raises NoCopy, after all others were copied."""
+        held = await self._list(target, fragment.first, fragment.last, incarnation)
+
+        def ranges() -> Iterator[CopyRange]:
+            for entries in missing_ranges(wanted, fragment, target, held.availability):
+                yield from sources(metadata, target, entries, last_resort=last_resort)
+
+        def add(run: bytes, on_reply: AddCallback) -> None:
+            client = self._tools.bookies.client(target)
+            client.add(run, recovery=True, incarnation=incarnation, on_reply=on_reply)
+
+        lost: list[NoCopy] = []
+        await self._tools.copier.copy(metadata, ranges(), add, lost, check=self._check)
+        if lost:
+            raise first_lost(lost)
+
+    async def _compare(
+        self, wanted: LedgerMetadata, fragment: ClosedFragment, target: str, incarnation: str
+    ) -> None:
+        """Check that the target, in this incarnation, has all entries that belong on it. Raises
+        FencelogError."""
+        held = await self._list(target, fragment.first, fragment.last, incarnation)
+        missing = next(missing_ranges(wanted, fragment, target, held.availability), None)
+        if missing is not None:
+            raise FencelogError(
+                ErrorCode.READ_UNKNOWN,
+                f"bookie {target} does not have entries {missing[0]}..{missing[1]} of ledger "
+                f"{self._id}, which were copied to it",
+            )
+
+    async def _commit(self, step: Step, target: str) -> None:
+        """Write the target into the metadata as it is now. Raises FencelogError; METADATA_CONFLICT
+        where the fragment is not the one that was copied, LEDGER_NOT_FOUND."""
+        if await self._tools.marks.get(self._id) is None:
+            raise PutOff("changing", f"ledger {self._id} is not marked any more")
+        self._check()
+        base, version = await self._tools.ledgers.get(self._id)
+        replaced = partial(
+            with_replaced_bookie,
+            first_entry_id=step.fragment.first,
+            last_entry_id=step.fragment.last,
+            index=step.index,
+            old=step.bookie_id,
+            new=target,
+        )
+        await update_metadata(self._tools.ledgers, base, version, replaced)
+
+    async def _is_well(self, metadata: LedgerMetadata, step: Step) -> bool:
+        """Read all entries that a bookie should have, and tell whether their digests match. Raises
+        PutOff while the bookie may still repair them by itself; FencelogError where it cannot be
+        read."""
+        for first, last in wanted_ranges(
+            metadata, step.bookie_id, step.fragment.first, step.fragment.last
+        ):
+            entry_id = first
+            while entry_id <= last:
+                self._check()
+                part = CopyRange(entry_id, last, (step.bookie_id,))
+                try:
+                    run = await self._tools.copies.run(metadata, part, entry_id)
+                except NoCopy as error:
+                    if self._attempts < SELF_REPAIR_ATTEMPTS:
+                        raise PutOff("self_repair", error.detail) from error
+                    return False
+                entry_id = read_run_header(run).last_entry_id + 1
+        return True
+
+    async def _list(
+        self, bookie_id: str, first: int, last: int, incarnation: str | None = None
+    ) -> HeldEntries:
+        """Return the entries ``first`` … ``last`` that a bookie has. Raises FencelogError; never a
+        negative, which is an empty list."""
+        client = self._tools.bookies.client(bookie_id)
+        ranges: list[Range] = []
+        in_limbo, position = False, first
+        while position <= last:
+            try:
+                page = await client.list_entries(self._id, position, incarnation=incarnation)
+            except FencelogError as error:
+                if not error.code.is_negative:
+                    raise
+                return HeldEntries(Availability.of(ranges), in_limbo)
+            end = last if page.next_entry is None else min(page.next_entry - 1, last)
+            ranges += page.availability.ranges(position, end)
+            in_limbo |= page.in_limbo
+            position = end + 1
+        return HeldEntries(Availability.of(ranges), in_limbo)

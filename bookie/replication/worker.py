@@ -1,0 +1,242 @@
+"""The replication worker: repairs the ledgers that lack copies, the most endangered ones first.
+
+Every REPLICATION_CHECK_MS it lists the marks, and repairs LEDGERS_AT_ONCE ledgers at a time:
+
+    lock ──► mark ──► ``repair`` until nothing of it is missing ──► mark removed, by its version
+        ──► lock released
+
+Any number of workers share the marks. A ledger that cannot be repaired now is tried again after a
+pause, which doubles; ``status`` tells those that wait for a bookie or a writer from those of which
+entries are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from fencelog.bookie.disk.rate_limit import Pace
+from fencelog.bookie.repair.backoff import PostponedLedger, WaitingLedgers
+from fencelog.bookie.repair.copier import EntryCopier
+from fencelog.bookie.repair.copies import Copies, PutOff
+from fencelog.bookie.replication.core import urgency
+from fencelog.bookie.replication.locks import ReplicationLock, ReplicationLocks
+from fencelog.bookie.replication.open_ledgers import OpenLedgers
+from fencelog.bookie.replication.progress import Progress
+from fencelog.bookie.replication.repair import LedgerRepair, RepairTools
+from fencelog.bookie.replication.settings import AutorecoverySettings, watch_settings
+from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.limits import (
+    COPY_BYTES_PER_S,
+    LEDGERS_AT_ONCE,
+    OPEN_LEDGER_GRACE_MS,
+    REPLICATION_CHECK_MS,
+)
+from fencelog.ledgers.metastore.port import MetadataStore, Watch
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.reader.fan_out import cancel_all
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+
+_log = logging.getLogger(__name__)
+
+_KIND = "replication"
+
+
+class ReplicationWorker:
+    """One worker; ``run`` it. ``key``: the key of the ledgers, where they have one;
+    ``copy_bytes_per_s`` None: no limit, unless the settings of the cluster give one."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookies: BookieDirectory,
+        *,
+        worker_id: str,
+        host: Host,
+        key: bytes = b"",
+        copy_bytes_per_s: int | None = COPY_BYTES_PER_S,
+        check_ms: int = REPLICATION_CHECK_MS,
+        open_ledger_grace_ms: int = OPEN_LEDGER_GRACE_MS,
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._loop = asyncio.get_running_loop()
+        self._check_s = check_ms / 1000
+        self._usual_bytes_per_s = copy_bytes_per_s
+        self._pace = Pace(copy_bytes_per_s)
+        self._locks = ReplicationLocks(store, worker_id=worker_id, token=host.random_bytes(8).hex())
+        self._marks = UnderReplicatedLedgers(store)
+        self._copies = Copies(bookies, key=key, pace=self._pace)
+        self._copier = EntryCopier(self._copies)
+        ledgers = LedgerStore(store)
+        placement = Placement(bookies, host=host)
+        self._open = OpenLedgers(
+            ledgers=ledgers,
+            bookies=bookies,
+            placement=placement,
+            key=key,
+            grace_ms=open_ledger_grace_ms,
+        )
+        self._tools = RepairTools(
+            ledgers=ledgers,
+            marks=self._marks,
+            bookies=bookies,
+            placement=placement,
+            copies=self._copies,
+            copier=self._copier,
+            close=self._open.close,
+            host=host,
+        )
+        self._waiting = WaitingLedgers()
+        self._progress = Progress(self._loop.time())
+        self._wake = asyncio.Event()
+        self._is_disabled = True  # until the settings are known
+        self._watch: Watch | None = None
+        self._marked = 0
+        self._at: set[int] = set()
+        self._last_error: str | None = None
+
+    async def run(self) -> None:
+        """Repair marked ledgers, for ever."""
+        self._watch = watch_settings(self._store, self._on_settings)
+        try:
+            while True:
+                try:
+                    await self.check()
+                except FencelogError as error:
+                    self._last_error = error.detail
+                    _log.warning("replication worker %s: %s", self._worker_id, error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._check_s):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            self._watch.close()
+            self._watch = None
+
+    async def check(self) -> None:
+        """Try each marked ledger once, except those that failed a short while ago, while the
+        settings allow it. Raises FencelogError where the marks cannot be listed."""
+        if self._is_disabled:
+            return
+        marks = sorted([mark async for mark in self._marks.list()], key=urgency)
+        self._last_error = None
+        self._marked = len(marks)
+        ids = {mark.ledger_id for mark in marks}
+        self._waiting.keep(_KIND, ids)
+        self._open.keep(ids)
+        due = [
+            mark.ledger_id
+            for mark in reversed(marks)
+            if self._waiting.is_due(_KIND, mark.ledger_id, self._loop.time())
+        ]
+        tasks = [
+            self._loop.create_task(self._take_turns(due))
+            for _ in range(min(LEDGERS_AT_ONCE, len(due)))
+        ]
+        try:
+            for task in tasks:
+                await task
+        finally:
+            await cancel_all(tasks)
+        self._progress.sample(self._loop.time(), self._copier.copied_bytes)
+
+    def hurry(self) -> None:
+        """Look for marks now, including repairs that wait, on an operator's request."""
+        self._waiting.hurry()
+        self._copies.wake_all()
+        self._wake.set()
+
+    def status(self) -> dict[str, Any]:
+        """Return what it does, what it has done since its start, how long the rest takes, and why
+        ledgers wait or cannot be repaired."""
+        waiting = self._waiting.status()
+        left = max(0, self._marked - int(waiting["ledgers_waiting"]))
+        return {
+            "worker_id": self._worker_id,
+            "is_disabled": self._is_disabled,
+            "at_ledgers": sorted(self._at),
+            "underreplicated_ledgers": self._marked,
+            "repaired_ledgers": self._progress.repaired_ledgers,
+            "copied_entries": self._copier.copied_entries,
+            "copied_bytes": self._copier.copied_bytes,
+            "bytes_per_s": round(self._progress.bytes_per_s),
+            "seconds_left": self._progress.seconds_left(left),
+            "last_error": self._last_error,
+            **waiting,
+        }
+
+    # -- one ledger ----------------------------------------------------------------------------
+
+    async def _take_turns(self, due: list[int]) -> None:
+        """Repair the ledgers of a list that several tasks share, the last one first."""
+        while due and not self._is_disabled:
+            await self._attempt(due.pop())
+
+    async def _attempt(self, ledger_id: int) -> None:
+        self._at.add(ledger_id)
+        try:
+            lock = await self._locks.acquire(ledger_id)
+            if lock is None:
+                return  # another worker repairs it
+            try:
+                await self._repair(ledger_id, lock)
+            finally:
+                with contextlib.suppress(FencelogError):  # the end of the session gives it up
+                    await self._locks.release(lock)
+        except FencelogError as error:
+            self._put_off(ledger_id, error)
+        except Exception as error:  # a bug; the others are still to be repaired
+            _log.exception("ledger %d", ledger_id)
+            self._put_off(ledger_id, FencelogError(ErrorCode.INTERNAL, repr(error)))
+        else:
+            self._waiting.done(_KIND, ledger_id)
+        finally:
+            self._at.discard(ledger_id)
+            self._progress.sample(self._loop.time(), self._copier.copied_bytes)
+
+    async def _repair(self, ledger_id: int, lock: ReplicationLock) -> None:
+        """Repair a ledger, and remove its mark. Raises FencelogError."""
+        mark = await self._marks.get(ledger_id)
+        if mark is None:
+            return
+        repair = LedgerRepair(
+            self._tools,
+            mark,
+            attempts=self._waiting.attempts(_KIND, ledger_id),
+            check=lambda: self._check_allowed(lock),
+        )
+        await repair.run()
+        if await self._marks.unmark(ledger_id, mark.version):
+            self._progress.repaired_ledgers += 1
+            _log.info("replication worker %s: ledger %d is repaired", self._worker_id, ledger_id)
+
+    def _check_allowed(self, lock: ReplicationLock) -> None:
+        """Check that this worker may go on with a ledger. Raises PutOff."""
+        if self._is_disabled:
+            raise PutOff("disabled", "self-healing was turned off")
+        try:
+            self._locks.check(lock)
+        except FencelogError as error:
+            raise PutOff("lock_lost", error.detail) from error
+
+    def _put_off(self, ledger_id: int, error: FencelogError) -> None:
+        waiting = PostponedLedger.for_reason(error)
+        if self._waiting.put_off(_KIND, ledger_id, waiting, self._loop.time()):
+            _log.warning(
+                "replication worker %s cannot repair ledger %d now (%s): %s",
+                self._worker_id,
+                ledger_id,
+                waiting.why,
+                error.detail,
+            )
+
+    def _on_settings(self, settings: AutorecoverySettings) -> None:
+        self._is_disabled = settings.is_disabled
+        self._pace.bytes_per_s = settings.copy_bytes_per_s or self._usual_bytes_per_s
+        self._wake.set()
