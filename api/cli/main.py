@@ -22,6 +22,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "run": ("standalone", "broker", "zookeeper", "cluster", "bookie"),
     "bookies": ("bookies",),
     "brokers": ("brokers",),
+    "check": ("check",),
     "ledger": ("ledger",),
     "metadata": ("metadata",),
     "cookie": ("cookie",),

@@ -12,6 +12,7 @@ from fencelog.api.processes.lifecycle import run_on_uvloop
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 from fencelog.ledgers.rpc.secret_file import secret_from
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
+    store: MetadataStore
     ledgers: LedgerStore
     bookies: RegisteredBookies
 
@@ -54,4 +56,4 @@ async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterat
         bookies = RegisteredBookies(store, connect=connect)
         await bookies.start()
         stack.push_async_callback(bookies.close)
-        yield ClusterAccess(LedgerStore(store), bookies)
+        yield ClusterAccess(store, LedgerStore(store), bookies)

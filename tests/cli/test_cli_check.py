@@ -1,0 +1,175 @@
+"""``fencelog check`` over real bookies: what it reports, its exit codes, and its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencelog.api.cli import main as cli
+from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
+from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path
+from fencelog.ledgers.ledger_metadata.model import Fragment
+from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
+from fencelog.ledgers.metastore.registration import BOOKIES_PATH
+from fencelog.ledgers.rpc.bookie_directory import bookie_registration
+from tests.support.fencelog_cli import complaint, fencelog
+from tests.support.local_cluster import LocalCluster
+from tests.support.metadata_nodes import overwrite, remove
+
+Run = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(tmp_path, 4) as cluster:
+        for name in cluster.bookies:
+            value = bookie_registration("nowhere:1", cluster.describe(name), started_us=0)
+            await cluster.store.create(f"{BOOKIES_PATH}/{name}", value)
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def quiet_logger() -> Iterator[None]:
+    """Restores the logger that the command turns off in its own process."""
+    logger = logging.getLogger("fencelog.bookie.auditor")
+    before = logger.propagate
+    yield
+    logger.propagate = before
+
+
+@pytest.fixture
+def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``fencelog check …`` over the cluster of this process; gives the exit code."""
+    loop: asyncio.AbstractEventLoop
+
+    class Access:
+        store = cluster.store
+        ledgers = cluster.ledgers
+        bookies = cluster
+
+    @contextlib.asynccontextmanager
+    async def access(url: str, _secret_file: Path | None) -> AsyncIterator[Any]:
+        yield Access
+
+    def run_here(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(20)
+
+    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.cluster_access", access)
+    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.run_on_uvloop", run_here)
+
+    async def run(*arguments: str) -> int:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        line = ["check", *arguments, "--metadata", "zk://somewhere:1", "--repeat-delay-ms", "1"]
+        return await loop.run_in_executor(None, cli.run, line)
+
+    return run
+
+
+async def closed_ledger(cluster: LocalCluster) -> int:
+    writer = await cluster.write(b"0", b"1", b"2")
+    await writer.close()
+    return writer.metadata.ledger_id
+
+
+async def misplace(cluster: LocalCluster, ledger_id: int) -> str:
+    """Have the metadata name a bookie that has no entry of the ledger; returns it."""
+    metadata, version = await cluster.ledgers.get(ledger_id)
+    old = metadata.fragments[0].bookies
+    (other,) = cluster.bookies.keys() - set(old)
+    changed = replace(metadata, fragments=(Fragment(0, (*old[1:], other)),))
+    await cluster.ledgers.update(changed, version)
+    return other
+
+
+async def test_a_cluster_that_is_whole_has_no_violation(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await closed_ledger(cluster)
+    await cluster.write(b"0")
+    assert await run() == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("1 of 2 ledgers were checked in ")
+    assert "1 are not closed" in out[0]
+    assert out[1:] == ["no violation"]
+    assert await run("--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["ledgers"], shown["checked"], shown["violations"]) == (2, 1, [])
+
+
+async def test_violations_come_by_category_with_everything_known(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = await closed_ledger(cluster)
+    broken = await closed_ledger(cluster)
+    await overwrite(cluster.store, ledger_path(LEDGERS_PATH, broken), b"nonsense")
+    other = await misplace(cluster, first)
+    assert await run() == EXIT_ERROR
+    said = capsys.readouterr()
+    out = said.out.splitlines()
+    assert out[0] == "below_write_quorum: 1 (entries have fewer than Qw copies)"
+    assert out[1] == f"  ledger {first}, fragment from entry 0: entries 0..2: not on {other}"
+    assert out[2].startswith("unreadable_metadata: 1 ")
+    assert out[-1] == "2 violations"
+    assert said.err == ""
+    assert await run("--json", "--repeats", "0") == EXIT_ERROR
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["counts"]["below_write_quorum"] == 1
+    (found,) = (each for each in shown["violations"] if each["kind"] == "below_write_quorum")
+    assert found["ledger_id"] == first
+    assert (found["entries"], found["entry_count"], found["absent"]) == ([[0, 2]], 3, [other])
+
+
+async def test_what_is_marked_or_not_known_is_told_apart_from_violations(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marked = await closed_ledger(cluster)
+    await closed_ledger(cluster)
+    now_us = 2**62  # later than any clock: not for too long
+    marks = UnderReplicatedLedgers(cluster.store)
+    await marks.mark(marked, missing=["b1"], why=Cause.LOST_BOOKIE, now_us=now_us)
+    await remove(cluster.store, f"{BOOKIES_PATH}/b3")
+    cluster.cut("b3")
+    assert await run() == 0
+    out = capsys.readouterr().out
+    assert "1 are marked as under-replicated" in out
+    assert "not verified: 1 ledgers (a bookie does not answer)" in out
+    assert out.endswith("no violation\n")
+
+
+async def test_progress_goes_to_stderr(
+    cluster: LocalCluster,
+    run: Run,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fencelog.api.cli.progress._PROGRESS_S", 0.001)
+    await misplace(cluster, await closed_ledger(cluster))
+    assert await run("--json", "--repeat-delay-ms", "50") == EXIT_ERROR
+    said = capsys.readouterr()
+    json.loads(said.out)
+    assert "1 of 1 ledgers" in said.err
+
+
+def test_a_cluster_that_cannot_be_checked_is_no_violation() -> None:
+    """Another exit code: a script must not take one for the other."""
+    for url, words in (
+        ("zk://127.0.0.1:9/fencelog", "no ZooKeeper answers at 127.0.0.1:9"),
+        ("nonsense", "is not valid"),
+    ):
+        done = fencelog("check", "--metadata", url)
+        assert done.returncode == EXIT_USAGE
+        said = complaint(done)
+        assert said.startswith("the cluster could not be checked: ")
+        assert words in said
+    assert fencelog("check").returncode == EXIT_USAGE
+    assert fencelog("check", "--metadata", "memory:", "--repeats", "-1").returncode == EXIT_USAGE
