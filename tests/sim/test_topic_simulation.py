@@ -50,8 +50,10 @@ def test_a_seed_of_topics_gives_one_trace(seed: int) -> None:
     )
 
 
-def test_another_interpreter_gives_the_same_trace_of_topics() -> None:
-    code = "from tests.sim.topics.runner import run_topic_seed; print(run_topic_seed(7).digest)"
+@pytest.mark.parametrize("seed", [7, 1007])
+def test_another_interpreter_gives_the_same_trace_of_topics(seed: int) -> None:
+    play = "from tests.sim.topics.runner import run_topic_seed"
+    code = f"{play}; print(run_topic_seed({seed}).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -61,7 +63,7 @@ def test_another_interpreter_gives_the_same_trace_of_topics() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == TOPICS.run_seed(7).digest
+    assert done.stdout.strip() == TOPICS.run_seed(seed).digest
 
 
 def test_plans_of_topics_differ() -> None:

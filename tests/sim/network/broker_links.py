@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, MutableSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -35,12 +35,34 @@ _CALL = b"sim-call"
 """The header in which the name of a call travels."""
 
 
+class InOrder(MutableSet[Any]):
+    """A set whose order is not that of addresses, so that it is the same in every run."""
+
+    def __init__(self) -> None:
+        self._items: dict[Any, None] = {}
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, value: Any) -> None:
+        self._items[value] = None
+
+    def discard(self, value: Any) -> None:
+        self._items.pop(value, None)
+
+
 class ServedLinks:
     """The port of one broker's process where links of others end."""
 
     def __init__(self, host: LinkHost) -> None:
         self._host = host
-        self._connections: set[Any] = set()
+        self._connections = InOrder()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
 
