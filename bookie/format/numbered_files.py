@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 from fencelog.bookie.disk.port import Disk
@@ -15,6 +16,10 @@ def file_name(file_id: int, suffix: str) -> str:
 def file_ids(disk: Disk, directory: Path, suffix: str) -> list[int]:
     """Return the numbers of such files in a directory, ascending. Files with other names are
     ignored."""
-    pattern = re.compile(rf"([0-9a-f]{{16}}){re.escape(suffix)}")
-    found = map(pattern.fullmatch, disk.names(directory))
-    return sorted(int(match[1], 16) for match in found if match)
+    found = map(_pattern(suffix).fullmatch, disk.names(directory))
+    return sorted([int(match[1], 16) for match in found if match])
+
+
+@cache
+def _pattern(suffix: str) -> re.Pattern[str]:
+    return re.compile(rf"([0-9a-f]{{16}}){re.escape(suffix)}")

@@ -24,6 +24,8 @@ from fencelog.ledgers.rpc.wire import (
     encode_object,
 )
 
+_FENCE = int(Flag.FENCE)  # with a plain number, ``&`` makes no Flag of the result
+
 Answer = Callable[[], Awaitable[bytes]]
 """A function that carries out a request and returns the body of its reply."""
 
@@ -42,7 +44,7 @@ def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieR
     """Decode the request of a frame, on a connection that agreed on ``features``. Raises
     ProtocolError."""
     op, body = frame.op, frame.body
-    fence = bool(frame.flags & Flag.FENCE)
+    fence = bool(frame.flags & _FENCE)
     if op == Op.READ and len(body) == READ_BODY.size:
         ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(body)
         read = partial(_read, bookie, ledger_id, first, max_entries, max_bytes, fence=fence)

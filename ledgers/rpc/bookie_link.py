@@ -41,7 +41,7 @@ _OF_RECOVERIES = _Gathering(4, 0.005)
 partitions of another one has thousands of recoveries to make."""
 
 _READS = frozenset({Op.READ, Op.READ_LAC})
-_RECOVERY_FLAGS = Flag.RECOVERY | Flag.FENCE
+_RECOVERY_FLAGS = frozenset({Flag.RECOVERY, Flag.FENCE})
 
 _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
 
@@ -274,6 +274,6 @@ class BookieLink:
 
 
 def _gathering(op: Op, flags: int) -> _Gathering | None:
-    if flags & _RECOVERY_FLAGS:
+    if flags in _RECOVERY_FLAGS:
         return _OF_RECOVERIES
     return _OF_READS if op in _READS else None

@@ -166,6 +166,10 @@ class FrameReader:
         Raises ProtocolError; the stream is then unusable.
         """
         buffer = self._buffer
+        if not buffer and len(data) >= FRAME_HEADER.size:
+            length, op, flags, status, request_id = FRAME_HEADER.unpack_from(data)
+            if length + 4 == len(data) and 8 <= length <= self._max_bytes:  # one frame: mostly
+                return [Frame(op, flags, status, request_id, data[FRAME_HEADER.size :])]
         buffer += data
         frames: list[Frame] = []
         position, available = 0, len(buffer)
