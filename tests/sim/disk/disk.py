@@ -50,6 +50,8 @@ class SimDisk:
 
     def _clear(self) -> None:
         self._directories: dict[Path, Directory] = {}
+        self._below: dict[Path, list[str]] = {}
+        """The names of the directories in each."""
         self._stores: dict[Path, StoreData] = {}
         self._locks: dict[Path, SimLock] = {}
 
@@ -217,16 +219,20 @@ class SimDisk:
 
     def make_directory(self, path: Path) -> None:
         for missing in reversed([p for p in (path, *path.parents) if p not in self._directories]):
-            add = partial(self._directories.setdefault, missing, Directory())
+            add = partial(self._add_directory, missing)
             self.effect("create", missing.name, add, takes_space=True)
+
+    def _add_directory(self, path: Path) -> None:
+        self._directories[path] = Directory()
+        if path.name:
+            self._below.setdefault(path.parent, []).append(path.name)
 
     def space(self, path: Path) -> DiskSpace:
         total = 1 << 30
         return DiskSpace(total, 0 if self._faults.is_full else int(self.free_share * total))
 
     def names(self, path: Path) -> list[str]:
-        below = [p.name for p in self._directories if p.parent == path and p != path]
-        return sorted([*self._directory(path).names, *below])
+        return sorted([*self._directory(path).names, *self._below.get(path, ())])
 
     def read_file(self, path: Path) -> bytes | None:
         self.before_read(path.name)

@@ -31,6 +31,13 @@ class SparseBytes:
         return other
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
+        number, at = divmod(offset, _PAGE_BYTES)
+        page = self._pages.get(number)
+        if page is not None and at <= len(page) and at + len(data) <= _PAGE_BYTES:  # mostly
+            page[at : at + len(data)] = data
+            if data:
+                self.size = max(self.size, offset + len(data))
+            return
         view = memoryview(data)
         position = 0
         while position < len(view):

@@ -14,7 +14,6 @@ from contextvars import copy_context
 from typing import Protocol, TypeVar
 
 from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
-from fencelog.ledgers.errors import check
 from tests.sim.engine.process import ProcessDied, current_process
 
 T = TypeVar("T")
@@ -52,9 +51,11 @@ class SimIoThread(QueuedIoThread):
 
     def _enqueue(self, work: Callable[[], object], done: Callable[..., None]) -> None:
         self._check_alive()
-        check(not self._closing, f"I/O thread {self._name} is closed")
+        if self._closing:
+            raise AssertionError(f"I/O thread {self._name} is closed")
         self._queue.append((work, done))
-        self._next()
+        if not self._is_busy:
+            self._next()
 
     def _check_alive(self) -> None:
         """Refuse work of a dead process, which unwinds. Raises ProcessDied."""
@@ -88,4 +89,5 @@ class SimIoThread(QueuedIoThread):
     def _report(self, done: Callable[..., None], error: Exception | None, result: object) -> None:
         self._is_busy = False
         self._loop.call_soon(done, error, result, context=self._context)
-        self._next()
+        if self._queue or self._closing:
+            self._next()

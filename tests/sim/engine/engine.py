@@ -16,7 +16,7 @@ import warnings
 from array import array
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from tests.sim.engine.loop import SimLoop
@@ -38,6 +38,8 @@ class Trace:
         self.now_us: Callable[[], int] = lambda: 0
         self._hash = hashlib.blake2b(digest_size=16)
         self._marks = array("Q")
+        self.mark: Callable[[Iterable[int]], None] = self._marks.extend
+        """Take in numbers without keeping text of them."""
 
     def note(self, text: str) -> None:
         """Write down an event, with the time and the process it happened in."""
@@ -53,10 +55,6 @@ class Trace:
         self._hash.update(steps.tobytes())
         self._hash.update(self._marks.tobytes())
         del self._marks[:]
-
-    def mark(self, *numbers: int) -> None:
-        """Take in numbers without keeping text of them."""
-        self._marks.extend(numbers)
 
     @property
     def digest(self) -> str:

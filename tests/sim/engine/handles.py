@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,9 @@ class SimHandle:
 
     __slots__ = ("_args", "_callback", "_context")
 
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context
-    ) -> None:
-        self._callback: Callable[..., object] | None = callback
-        self._args = args
-        self._context = context
+    _callback: Callable[..., object] | None
+    _args: tuple[Any, ...]
+    _context: Context
 
     def cancel(self) -> None:
         self._callback = None
@@ -37,20 +34,9 @@ class SimTimer(SimHandle):
 
     __slots__ = ("_loop", "_scheduled", "_when")
 
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        loop: SimLoop,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._context = context
-        self._loop = loop
-        self._when = when
-        self._scheduled = True
+    _loop: SimLoop
+    _scheduled: bool
+    _when: float
 
     def cancel(self) -> None:
         if self._callback is not None and self._scheduled:
@@ -66,9 +52,7 @@ class SimTask(asyncio.Task[Any]):
     """A task with a hash that is not its address, so that sets of tasks, asyncio's own among
     them, have the same order in every run."""
 
-    def __init__(self, number: int, coroutine: Coroutine[Any, Any, Any], **options: Any) -> None:
-        self.number = number
-        super().__init__(coroutine, **options)
+    number: int
 
     def __hash__(self) -> int:
         return self.number

@@ -14,6 +14,7 @@ import traceback
 from array import array
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +33,10 @@ _MAX_CALLBACK_US = 20
 _MIN_TIMERS_TO_TIDY = 256
 _NEVER_US = 1 << 62
 _NEVER_S = _NEVER_US / 1e6
+
+# Items of the queues are made without a call of __init__: one for each step of each task.
+_new = object.__new__
+_new_task = asyncio.Task.__new__
 
 
 class SimTimeout(Exception):
@@ -69,6 +74,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._is_muted = False
         self._is_over = False
         self._generators: dict[int, Process] = {}
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]  # without a frame of its own
 
     # -- what asyncio calls ----------------------------------------------------------------------
 
@@ -82,7 +88,8 @@ class SimLoop(asyncio.BaseEventLoop):
             process, context = self._here()
         else:
             process = context.get(CURRENT, self.world)
-        handle = SimHandle(callback, args, context)
+        handle: SimHandle = _new(SimHandle)
+        handle._callback, handle._args, handle._context = callback, args, context
         if process.is_alive and not self._is_muted:
             process.ready.append(handle)
             if not process.is_queued and not process.is_paused:
@@ -99,19 +106,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> SimTimer:
-        if context is None:
-            process, context = self._here()
-        else:
-            process = context.get(CURRENT, self.world)
-        timer = SimTimer(when, callback, args, context, self)
-        if process.is_alive and not self._is_muted:
-            # Never early, as its callback costs time before it looks at it.
-            due_us = int(when * 1e6) if when < _NEVER_S else _NEVER_US
-            self._push(due_us, process, timer, None)
-        else:
-            timer._scheduled = False
-            process.remains.append(timer)
-        return timer
+        return self._call_at(when, callback, args, context)
 
     def call_later(  # type: ignore[override]  # typeshed's is generic
         self,
@@ -120,7 +115,31 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> SimTimer:
-        return self.call_at(self.now_us / 1e6 + delay, callback, *args, context=context)
+        return self._call_at(self.now_us / 1e6 + delay, callback, args, context)
+
+    def _call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+    ) -> SimTimer:
+        if context is None:
+            process, context = self._here()
+        else:
+            process = context.get(CURRENT, self.world)
+        timer: SimTimer = _new(SimTimer)
+        timer._callback, timer._args, timer._context = callback, args, context
+        timer._loop, timer._when = self, when
+        if process.is_alive and not self._is_muted:
+            timer._scheduled = True
+            # Never early, as its callback costs time before it looks at it.
+            due_us = int(when * 1e6) if when < _NEVER_S else _NEVER_US
+            self._push(due_us, process, timer, None)
+        else:
+            timer._scheduled = False
+            process.remains.append(timer)
+        return timer
 
     def _here(self) -> tuple[Process, Context]:
         """Return the process that owns what is started now, the world outside of all processes."""
@@ -143,7 +162,9 @@ class SimLoop(asyncio.BaseEventLoop):
             process = context.get(CURRENT, self.world)
         self._tasks_made += 1
         name = process.next_task_name(name)
-        task = SimTask(self._tasks_made, coro, loop=self, name=name, context=context, **options)
+        task: SimTask = _new_task(SimTask)
+        task.number = self._tasks_made  # its hash, which its initialisation asks for
+        task.__init__(coro, loop=self, name=name, context=context, **options)  # type: ignore[misc]  # once
         process.adopt(task)
         return task
 
@@ -213,9 +234,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def deliver(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """Let a process call back as soon as it gets to it; nothing happens if it is dead."""
         if process.is_alive:
-            process.ready.append(SimHandle(callback, args, process.context))
-            if not process.is_queued:
-                self.wake(process)
+            handle: SimHandle = _new(SimHandle)
+            handle._callback, handle._args, handle._context = callback, args, process.context
+            process.ready.append(handle)
+            if not process.is_queued and not process.is_paused:
+                process.is_queued = True
+                self._runnable.append(process)
 
     def wake(self, process: Process) -> None:
         """Put a process on the list of those that can run, if it can."""
@@ -318,8 +342,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._cancelled_timers -= 1
             elif process.is_alive:
                 process.ready.append(callback)
-                if not process.is_queued:
-                    self.wake(process)
+                if not process.is_queued and not process.is_paused:
+                    process.is_queued = True
+                    self._runnable.append(process)
             else:
                 process.remains.append(callback)
 

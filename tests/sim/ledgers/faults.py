@@ -25,24 +25,28 @@ class Moments:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._waiting: list[tuple[Moment, asyncio.Event]] = []
+        self._waiting: list[asyncio.Event] = []
+        self._waiting_for: dict[str, list[tuple[int, asyncio.Event]]] = {}
+        """Those that wait for the n-th event of a kind."""
 
     def event(self, kind: str) -> None:
-        self._counts[kind] += 1
-        for moment, reached in self._waiting:
-            if moment.when == kind and moment.nth <= self._counts[kind]:
+        self._counts[kind] = count = self._counts[kind] + 1
+        for nth, reached in self._waiting_for.get(kind, ()):
+            if nth <= count:
                 reached.set()
 
     def end(self) -> None:
         """End the waits of faults that are still to come."""
-        for _, reached in self._waiting:
+        for reached in self._waiting:
             reached.set()
         self._waiting.clear()
+        self._waiting_for.clear()
 
     async def wait(self, moment: Moment) -> None:
         if moment.when != "start" and self._counts[moment.when] < moment.nth:
             reached = asyncio.Event()
-            self._waiting.append((moment, reached))
+            self._waiting.append(reached)
+            self._waiting_for.setdefault(moment.when, []).append((moment.nth, reached))
             await reached.wait()
         await asyncio.sleep(moment.delay_ms / 1000)
 

@@ -75,7 +75,7 @@ class _Play:
         self.fired = injector.fired
         injector.start(faults)
         self._start_clients(cluster, workload)
-        cluster.in_world(workload.watch_writers())
+        asyncio.get_running_loop().call_soon(workload.watch_writers)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         for process in self._clients.values():

@@ -247,11 +247,13 @@ class MetadataServer:
 
     def _changed(self, path: str) -> None:
         newest = self.history.newest
-        before, now = (self.history.value(path, state) for state in (newest - 1, newest))
-        for session in list(self._sessions.values()):
+        was_there = self.history.value(path, newest - 1) is not None
+        is_change_of_names = was_there != (self.history.value(path, newest) is not None)
+        for session in self._sessions.values():
             if (connection := session.connection) is not None:
-                self.set_off(connection, connection.value_watches, path)
-                if (before is None) != (now is None):
+                if path in connection.value_watches:
+                    self.set_off(connection, connection.value_watches, path)
+                if is_change_of_names:
                     self.set_off(connection, connection.child_watches, path)
                     self.set_off(connection, connection.child_watches, parent_of(path))
 

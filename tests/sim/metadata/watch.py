@@ -10,6 +10,8 @@ from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.oracle.history import History, write_set_of
 
+_BELOW = f"{LEDGERS_PATH}/"
+
 LEGAL = {
     (LedgerState.OPEN, LedgerState.OPEN),
     (LedgerState.OPEN, LedgerState.IN_RECOVERY),
@@ -30,8 +32,10 @@ class MetadataWatch:
         cluster.subscribe(self._changed)
 
     def _changed(self, path: str) -> None:
+        if not path.startswith(_BELOW):
+            return
         parts = path.split("/")
-        if not path.startswith(f"{LEDGERS_PATH}/") or len(parts) != 4:
+        if len(parts) != 4:
             return
         ledger_id = int(parts[2], 16) << 16 | int(parts[3], 16)
         try:

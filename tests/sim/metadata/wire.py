@@ -86,6 +86,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if len(data) == _NAME_BYTES and not self._received:  # mostly
+            if not self.is_lost:
+                self.received(self._wire.take(data))
+            return
         if self._received:
             data = self._received + data
         whole = len(data) // _NAME_BYTES * _NAME_BYTES
@@ -120,6 +124,7 @@ class ClientConnection(Connection):
         self._on_change = on_change
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._count = 0
+        self._create_future = asyncio.get_running_loop().create_future
         self.was_lost = asyncio.Event()
 
     async def call(self, operation: Operation, *, loses_reply: bool = False) -> Any:
@@ -127,9 +132,8 @@ class ClientConnection(Connection):
         it may have taken effect."""
         if self.is_lost:
             raise ConnectionError("the connection was lost")
-        self._count += 1
-        number = self._count
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._count = number = self._count + 1
+        future = self._waiting[number] = self._create_future()
         self.send(Request(number, operation, loses_reply))
         try:
             return await future

@@ -158,6 +158,7 @@ class Network:
         self._made = 0
         self._blocked: dict[tuple[str, str], list[Callback]] = {}
         self._down: dict[str, list[Callback]] = {}
+        self._random = self.chance.random
         self._clogs: dict[tuple[str, str], float] = {}
         self._latency_s = _LATENCY_S
         self._spike = (0.0, 0.0)
@@ -242,7 +243,7 @@ class Network:
     def delay_us(self, source: str, target: str) -> int:
         """Return what something sent now takes, blocks aside."""
         low, high = self._latency_s
-        delay_s = low + (high - low) * self.chance.random()
+        delay_s = low + (high - low) * self._random()
         probability, max_s = self._spike
         if probability and self.chance.random() < probability:
             delay_s += max_s * self.chance.random()

@@ -28,6 +28,7 @@ _WHOLE_BYTES = 8
 
 _MAX_READ_BYTES = 1 << 18
 _HIGH_WATER_BYTES = 1 << 16
+_BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Mark(Enum):
@@ -47,6 +48,8 @@ class Stream:
         self.sender: SimTransport
         self.receiver: SimTransport
         self._network = network
+        self._at = network.at
+        self._mark = network.trace.mark
         self._number = number
         self.capacity = network.choose_window()
         """How many bytes more may be sent now."""
@@ -56,32 +59,37 @@ class Stream:
 
     def send(self, item: bytes | Mark) -> None:
         network = self._network
-        if isinstance(item, bytes):
+        if type(item) is bytes:
             if self._is_cut:
                 return
-            self.capacity -= len(item)
-            network.trace.mark(self._number, len(item), crc32(item))
+            size = len(item)
+            self.capacity -= size
+            self._mark((self._number, size, crc32(item)))
         due_us = network.loop.now_us + network.delay_us(self.source, self.target)
-        self._segments.append((due_us, item))
-        if len(self._segments) == 1:
-            self._schedule()
+        segments = self._segments
+        segments.append((due_us, item))
+        if len(segments) == 1:
+            self._timetable += 1
+            self._at(due_us, self._arrive, self._timetable)
 
     def _schedule(self) -> None:
         self._timetable += 1
-        self._network.at(self._segments[0][0], self._arrive, self._timetable)
+        self._at(self._segments[0][0], self._arrive, self._timetable)
 
     def _arrive(self, timetable: int) -> None:
         """Deliver what is due, unless a newer timetable holds or the way is blocked."""
-        if timetable != self._timetable or not self._segments:
+        segments = self._segments
+        if timetable != self._timetable or not segments:
             return
         network = self._network
         if network.is_impeded and network.holds(self.source, self.target, self.hurry):
             self._timetable += 1
             return
         now_us = network.loop.now_us
-        while self._segments and self._segments[0][0] <= now_us:
-            self.receiver.take(self._segments.popleft()[1])
-        if self._segments and timetable == self._timetable:
+        while segments and segments[0][0] <= now_us:
+            self.receiver.take(segments.popleft()[1])
+            segments = self._segments
+        if segments and timetable == self._timetable:
             self._schedule()
 
     def hurry(self) -> None:
@@ -109,7 +117,9 @@ class Stream:
     def was_read(self, size: int) -> None:
         """The receiver took bytes; the sender learns it now or, if it waits for it or cannot be
         told, by an acknowledgement."""
-        if self.sender.is_waiting or self._network.is_blocked(self.target, self.source):
+        if self.sender.is_waiting or (
+            self._network.is_impeded and self._network.is_blocked(self.target, self.source)
+        ):
             self._network.carry(self.target, self.source, self._acknowledged, size)
         else:
             self.capacity += size
@@ -160,11 +170,12 @@ class SimTransport(asyncio.Transport):
         self._protocol = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"bytes are expected, not {type(data).__name__}")
+        if type(data) is not bytes:
+            if not isinstance(data, _BUFFERS):
+                raise TypeError(f"bytes are expected, not {type(data).__name__}")
+            data = bytes(data)
         if self._is_closing or not data:
             return
-        data = bytes(data)
         self._buffer.append(data)
         self._buffered += len(data)
         if len(self._buffer) == 1:
@@ -228,7 +239,8 @@ class SimTransport(asyncio.Transport):
             return
         if self._received:
             data = self._take_received()
-            self._expect_read()
+            if self._received or self._at_end:
+                self._expect_read()
             self.incoming.was_read(len(data))
             self._protocol.data_received(data)
         elif self._at_end:
@@ -289,7 +301,7 @@ class SimTransport(asyncio.Transport):
     @property
     def is_waiting(self) -> bool:
         """True if there is more to send than the peer takes."""
-        return bool(self._buffer)
+        return len(self._buffer) > 0
 
     @property
     def is_open(self) -> bool:
@@ -297,10 +309,11 @@ class SimTransport(asyncio.Transport):
 
     def take(self, item: bytes | Mark) -> None:
         """Take what arrived."""
-        if isinstance(item, bytes):
+        if type(item) is bytes:
             if self._is_open:
                 self._received.append(item)
-                self._expect_read()
+                if not self._read_pending:
+                    self._expect_read()
             else:
                 self._refuse()
         elif item is Mark.RESET:

@@ -48,7 +48,7 @@ class WrittenLedger:
 class BookieMemory:
     """The promises of one bookie. Entries are digests of their bytes, by (ledger, entry)."""
 
-    entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    entries: dict[tuple[int, int], int] = field(default_factory=dict)
     """Acknowledged by the present incarnation."""
     from_writers: set[tuple[int, int]] = field(default_factory=set)
     """Entries that it took from a writer, not from a recoverer, in any incarnation."""

@@ -48,6 +48,8 @@ _COUNTED = {
 }
 """The counters that the parts of a bookie keep since its start, and their names here."""
 
+_DIGEST_BYTES = {int(kind): digest_size(kind) for kind in DigestType}
+
 
 class ObservedBookie(Bookie):
     """``history`` is set by the cluster before any bookie is opened."""
@@ -105,10 +107,10 @@ class ObservedBookie(Bookie):
             if header.ledger_id in memory.removed:
                 self._violate(9, f"took {_name(header)}, which it had removed as deleted")
             for entry_id, digest in entry_digests(run):
+                entry = (header.ledger_id, entry_id)
                 if not recovery:
-                    memory.from_writers.add((header.ledger_id, entry_id))
-                known = memory.entries.setdefault((header.ledger_id, entry_id), digest)
-                if known != digest:
+                    memory.from_writers.add(entry)
+                if memory.entries.setdefault(entry, digest) != digest:
                     self._violate(5, f"acknowledged two bodies of entry {entry_id}")
             lac = run_lac(run, header)
             self._check_lac(header.ledger_id, lac)
@@ -315,15 +317,16 @@ class ObservedBookie(Bookie):
         self.history.violate(invariant, f"bookie {self.bookie_id} {text}")
 
 
-def entry_digests(run: bytes) -> list[tuple[int, bytes]]:
+def entry_digests(run: bytes) -> list[tuple[int, int]]:
     """(entry id, digest of all its bytes) of each entry of a run. The padding behind it is no part
     of it: the digest of its writer does not guard it, and nobody reads it."""
     header = read_run_header(run)
-    digests: list[tuple[int, bytes]] = []
+    digests: list[tuple[int, int]] = []
+    unpack, view = ENTRY_HEADER.unpack_from, memoryview(run)
     for entry_id, start in enumerate(run_starts(run, header), header.first_entry_id):
-        *_, size, kind = ENTRY_HEADER.unpack_from(run, start)
-        end = start + ENTRY_HEADER.size + digest_size(DigestType(kind)) + size
-        digests.append((entry_id, crc32c(run[start:end]).to_bytes(4, "little")))
+        _, _, _, _, size, kind = unpack(run, start)
+        end = start + ENTRY_HEADER.size + _DIGEST_BYTES[kind] + size
+        digests.append((entry_id, crc32c(view[start:end])))
     return digests
 
 
