@@ -16,6 +16,7 @@ from fencelog.api.http.addresses import (
     parse_address,
 )
 from fencelog.api.processes.lifecycle import Running
+from fencelog.bookie.auditor.decommission import check_not_removed
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.disk.space import BY_DISK, smallest_disk_bytes
@@ -91,6 +92,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 secret=secret,
             )
         )
+        await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
         yield Running(
             {
                 "role": "bookie",

@@ -1,4 +1,4 @@
-"""The comparison of metadata with what the bookies have: the cluster metadata checker.
+"""The auditor: the comparison of metadata with what the bookies have, and decommissioning.
 
-Imports of its package: ``identity``, ``replication``.
+Imports of its package: ``disk``, ``identity``, ``repair``, ``replication``.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from fencelog.bookie.auditor.limits import METADATA_RETRY_MS, METADATA_RETRY_PAUSE_MS
@@ -13,14 +13,9 @@ from fencelog.ledgers.reader.fan_out import cancel_all
 T = TypeVar("T")
 
 
-async def each(
-    items: Iterable[T] | AsyncIterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int
-) -> None:
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int) -> None:
     """Do the work for every item, ``at_once`` at a time: so many tasks, not one for each item.
     Raises the first error, after the other work was cancelled."""
-    if isinstance(items, AsyncIterable):
-        await _each_of_async(items, work, at_once=at_once)
-        return
     waiting = iter(items)
 
     async def run() -> None:
@@ -28,25 +23,6 @@ async def each(
             await work(item)
 
     await _all_of([asyncio.get_running_loop().create_task(run()) for _ in range(at_once)])
-
-
-async def _each_of_async(
-    items: AsyncIterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int
-) -> None:
-    queue: asyncio.Queue[tuple[T] | None] = asyncio.Queue(at_once)
-
-    async def fill() -> None:
-        async for item in items:
-            await queue.put((item,))
-        for _ in range(at_once):
-            await queue.put(None)
-
-    async def run() -> None:
-        while (boxed := await queue.get()) is not None:
-            await work(boxed[0])
-
-    loop = asyncio.get_running_loop()
-    await _all_of([loop.create_task(fill()), *(loop.create_task(run()) for _ in range(at_once))])
 
 
 async def _all_of(tasks: list[asyncio.Task[None]]) -> None:

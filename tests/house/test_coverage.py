@@ -48,6 +48,8 @@ CORES = {
     "bookie/repair/core.py": ["tests/bookie/repair/test_core.py"],
     "bookie/auditor/absence_core.py": ["tests/bookie/auditor/test_absence_core.py"],
     "bookie/auditor/check_core.py": ["tests/bookie/auditor/test_check_core.py"],
+    "bookie/auditor/decommission_core.py": ["tests/bookie/auditor/test_decommission_core.py"],
+    "bookie/auditor/schedule_core.py": ["tests/bookie/auditor/test_schedule_core.py"],
     "bookie/auditor/placement_core.py": ["tests/bookie/auditor/test_placement_core.py"],
     "bookie/auditor/sample_core.py": ["tests/bookie/auditor/test_sample_core.py"],
     "bookie/replication/core.py": ["tests/bookie/replication/test_core.py"],

@@ -1,0 +1,70 @@
+"""The bookie check: ledgers of lost bookies are marked, those of bookies that are back are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencelog.bookie.auditor import lost_bookies
+from fencelog.bookie.auditor.lost_bookies import check_bookies
+from fencelog.bookie.replication.store import Cause
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from tests.bookie.auditor.audit_stage import AuditStage
+from tests.support.metadata_nodes import overwrite_now
+
+
+async def marked(stage: AuditStage) -> dict[int, dict[str, frozenset[Cause]]]:
+    return {mark.ledger_id: dict(mark.missing) async for mark in stage.marks.list()}
+
+
+async def test_ledgers_that_name_a_lost_bookie_anywhere_are_marked(stage: AuditStage) -> None:
+    await stage.ledger(1)
+    await stage.ledger(2, "b2 b3 b4", then=[(5, "b1 b3 b4")])
+    await stage.ledger(3, "b2 b3 b4")
+    await stage.ledger(4, "b1 b4 b5", is_closed=False)
+    await stage.lose("b1")
+    await stage.lose("b4")
+    found = await check_bookies(stage.store, host=stage.host, lost=lambda: {"b1", "b4"})
+    why = frozenset({Cause.LOST_BOOKIE})
+    assert await marked(stage) == {
+        1: {"b1": why},
+        2: {"b1": why, "b4": why},
+        3: {"b4": why},
+        4: {"b1": why, "b4": why},
+    }
+    assert (found.ledgers, found.marked, sorted(found.lost)) == (4, 4, ["b1", "b4"])
+    assert found.named == {"b1": 3, "b2": 3, "b3": 3, "b4": 3, "b5": 1}
+
+
+async def test_a_bookie_that_is_registered_now_is_not_lost(stage: AuditStage) -> None:
+    """Whatever an earlier look, or the view of a server that lags behind, has said."""
+    await stage.ledger(1)
+    found = await check_bookies(stage.store, host=stage.host, lost=lambda: {"b1"})
+    assert await marked(stage) == {}
+    assert found.to_json() == {"ledgers": 1, "marked": 0, "lost_bookies": [], "unreadable": 0}
+
+
+async def test_a_bookie_that_comes_back_meanwhile_costs_no_more_marks(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ledger_id in range(1, 101):
+        await stage.ledger(ledger_id)
+    await stage.lose("b1")
+    calls = 0
+
+    def lost() -> set[str]:
+        nonlocal calls
+        calls += 1
+        return {"b1"} if calls <= 2 else set()
+
+    monkeypatch.setattr(lost_bookies, "_LEDGERS_PER_LOOK", 10)
+    found = await check_bookies(stage.store, host=stage.host, lost=lost)
+    assert (found.ledgers, found.marked, calls) == (100, 20, 3)
+
+
+async def test_an_unreadable_ledger_is_noted_and_ends_nothing(stage: AuditStage) -> None:
+    metadata: list[LedgerMetadata] = [await stage.ledger(n) for n in (1, 2)]
+    await stage.lose("b1")
+    overwrite_now(stage.memory, "/ledgers/0/0001", b"{}")
+    found = await check_bookies(stage.store, host=stage.host, lost=lambda: {"b1"})
+    assert found.unreadable == [metadata[0].ledger_id]
+    assert list(await marked(stage)) == [2]
