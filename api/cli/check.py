@@ -22,7 +22,7 @@ from fencelog.ledgers.errors import FencelogError
 if TYPE_CHECKING:
     from fencelog.api.local_cluster.cluster_access import ClusterAccess
     from fencelog.bookie.auditor.check_core import Violation
-    from fencelog.bookie.auditor.check_report import CheckReport, Progress
+    from fencelog.bookie.auditor.check_report import CheckProgress, CheckReport
 
 _MEANINGS = {
     "no_copy": "entries are lost: their whole write set lacks them",
@@ -99,7 +99,7 @@ def check(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _progress(progress: Progress) -> str:
+def _progress(progress: CheckProgress) -> str:
     """Return the progress of a check for a person."""
     from fencelog.api.cli.progress import duration
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from fencelog.bookie.auditor.absence_core import Absences
 from fencelog.bookie.auditor.audit_store import REQUEST_PATH, AuditStore
-from fencelog.bookie.auditor.check_report import CheckReport, Progress
+from fencelog.bookie.auditor.check_report import CheckProgress, CheckReport
 from fencelog.bookie.auditor.cluster_check import CheckConfig, ClusterCheck
 from fencelog.bookie.auditor.decommission import DECOMMISSIONS_PATH, Decommissioner, Decommissions
 from fencelog.bookie.auditor.ledger_check import LedgerCheck
@@ -105,7 +105,7 @@ class Auditor:
         self._lost_wakeup = asyncio.Event()
         self._decommission_wakeup = asyncio.Event()
         self.running: CheckName | None = None
-        self.progress = Progress()
+        self.progress = CheckProgress()
         self.last_check: CheckReport | None = None
         self.lost_bookie_marks = 0
 

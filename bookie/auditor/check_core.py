@@ -51,7 +51,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEntries:
+class ListedEntries:
     """The entries of a ledger that a bookie has, and what their absence means."""
 
     answer: Answer
@@ -125,7 +125,7 @@ class Shortfall:
 
 
 def shortfalls(
-    metadata: LedgerMetadata, first: int, last: int, held: Mapping[str, HeldEntries]
+    metadata: LedgerMetadata, first: int, last: int, held: Mapping[str, ListedEntries]
 ) -> Iterator[Shortfall]:
     """Yield the shortfalls among the entries ``first`` … ``last``, up to the end of a closed
     ledger. ``held`` has an answer of every bookie of these fragments, complete for these
@@ -336,7 +336,7 @@ def _sequences(group: SequenceGroup) -> Iterator[Range]:
 
 
 def _compare(
-    fragment: int, stripe: _Stripe, held: Mapping[str, HeldEntries]
+    fragment: int, stripe: _Stripe, held: Mapping[str, ListedEntries]
 ) -> Iterator[Shortfall]:
     """Yield the shortfalls of a stripe: its positions are cut where a list begins or ends."""
     everything = [(0, stripe.count - 1)]

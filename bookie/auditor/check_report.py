@@ -73,7 +73,7 @@ class CheckReport:
 
 
 @dataclass(slots=True)
-class Progress:
+class CheckProgress:
     """The progress of a pass over all ledgers. ``rate`` is in ledgers per second."""
 
     phase: str = "starting"

@@ -20,7 +20,7 @@ from enum import Enum
 
 from fencelog.bookie.auditor.check_core import DurabilityFindings, Violation, shortfalls
 from fencelog.bookie.auditor.check_core import ViolationKind as Kind
-from fencelog.bookie.auditor.check_report import CheckReport, Progress, Unverified
+from fencelog.bookie.auditor.check_report import CheckProgress, CheckReport, Unverified
 from fencelog.bookie.auditor.each import each, when_available
 from fencelog.bookie.auditor.entry_lists import EntryLists
 from fencelog.bookie.auditor.limits import (
@@ -107,7 +107,7 @@ class ClusterCheck:
         self._unreachable: dict[str, _Unreachable] = {}
         self._suspects: list[int] = []
         self._is_last = False
-        self.progress = Progress()
+        self.progress = CheckProgress()
         self.report = CheckReport(started_us=host.now_us())
 
     async def run(self) -> CheckReport:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 
-from fencelog.bookie.auditor.check_core import Answer, HeldEntries
+from fencelog.bookie.auditor.check_core import Answer, ListedEntries
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability
 from fencelog.ledgers.format.entry_list import EntryList
@@ -21,7 +21,7 @@ class ListedWindow:
 
     first: int
     last: int
-    held: Mapping[str, HeldEntries]
+    held: Mapping[str, ListedEntries]
 
 
 class EntryLists:
@@ -110,14 +110,14 @@ class EntryLists:
             return -1
         return MAX_ENTRY_ID if page.next_entry is None else page.next_entry - 1
 
-    def _held(self, bookie_id: str) -> HeldEntries:
+    def _held(self, bookie_id: str) -> ListedEntries:
         if bookie_id in self._gone:
-            return HeldEntries(Answer.GONE)
+            return ListedEntries(Answer.GONE)
         if bookie_id in self.failures:
-            return HeldEntries(Answer.UNAVAILABLE)
+            return ListedEntries(Answer.UNAVAILABLE)
         page = self._pages[bookie_id]
         answer = Answer.IN_LIMBO if page.in_limbo else Answer.COMPLETE
-        return HeldEntries(answer, page.availability)
+        return ListedEntries(answer, page.availability)
 
 
 def _check_size(bookie_id: str, page: EntryList) -> None:

@@ -18,7 +18,7 @@ from fencelog.bookie.auditor.check_core import (
     DurabilityFindings,
     shortfalls,
 )
-from fencelog.bookie.auditor.check_report import Progress
+from fencelog.bookie.auditor.check_report import CheckProgress
 from fencelog.bookie.auditor.each import each, when_available
 from fencelog.bookie.auditor.entry_lists import EntryLists, ListedWindow
 from fencelog.bookie.auditor.limits import LEDGERS_AT_ONCE, SAMPLE_BYTES_PER_S
@@ -89,7 +89,7 @@ class LedgerCheck:
         self._pace = Pace(bytes_per_s)
         self._at_once = ledgers_at_once
         self._loop = asyncio.get_running_loop()
-        self.progress = Progress()
+        self.progress = CheckProgress()
         self.result = LedgerCheckResult()
 
     async def run(self) -> LedgerCheckResult:

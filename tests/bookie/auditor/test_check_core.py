@@ -15,7 +15,7 @@ from fencelog.bookie.auditor.check_core import (
     MAX_VIOLATIONS_OF_LEDGER,
     Answer,
     DurabilityFindings,
-    HeldEntries,
+    ListedEntries,
     Shortfall,
     Violation,
     ViolationKind,
@@ -40,8 +40,8 @@ def ledger(
     return metadata.closed(last_entry_id=last, length=0)
 
 
-def holding(entries: Iterable[int], answer: Answer = Answer.COMPLETE) -> HeldEntries:
-    return HeldEntries(answer, Availability.of((n, n) for n in sorted(set(entries))))
+def holding(entries: Iterable[int], answer: Answer = Answer.COMPLETE) -> ListedEntries:
+    return ListedEntries(answer, Availability.of((n, n) for n in sorted(set(entries))))
 
 
 @st.composite
@@ -61,7 +61,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
 
 
 @st.composite
-def lists(draw: st.DrawFn, metadata: LedgerMetadata) -> dict[str, HeldEntries]:
+def lists(draw: st.DrawFn, metadata: LedgerMetadata) -> dict[str, ListedEntries]:
     """The share of each bookie by rule 1, of which some entries, some periods or everything may be
     missing, and what it has beyond that."""
     held = {}
@@ -89,7 +89,7 @@ def write_set_of(metadata: LedgerMetadata, entry_id: int) -> list[str]:
 
 
 def plainly(
-    metadata: LedgerMetadata, first: int, last: int, held: Mapping[str, HeldEntries]
+    metadata: LedgerMetadata, first: int, last: int, held: Mapping[str, ListedEntries]
 ) -> dict[int, tuple[set[str], set[str], set[str]]]:
     """Entry by entry: who has it, who lacks it, who cannot tell."""
     found = {}
@@ -207,8 +207,8 @@ def test_a_bookie_that_cannot_tell_lacks_nothing(answer: Answer) -> None:
 def test_a_write_set_of_bookies_that_are_gone_is_lost_as_a_whole() -> None:
     metadata = ledger("b1 b2 b3 b4", 2, qa=2, last=7)
     held = {
-        "b1": HeldEntries(Answer.GONE),
-        "b2": HeldEntries(Answer.GONE),
+        "b1": ListedEntries(Answer.GONE),
+        "b2": ListedEntries(Answer.GONE),
         "b3": holding(n for n in range(8) if n % 4 in (1, 2)),
         "b4": holding(n for n in range(8) if n % 4 in (2, 3)),
     }
@@ -234,7 +234,7 @@ def test_a_large_striped_ledger_takes_as_many_steps_as_it_has_groups() -> None:
             group = SequenceGroup(start, start + 5 * 10**11, 3, 5)
         else:
             group = SequenceGroup(start, start + (last // 5 + 1) * 5, 3, 5)
-        held[name] = HeldEntries(Answer.COMPLETE, Availability((*first, group)))
+        held[name] = ListedEntries(Answer.COMPLETE, Availability((*first, group)))
     findings = DurabilityFindings(metadata)
     findings.add(shortfalls(metadata, 0, last, held))
     assert set(findings.missing) == {"b3"}
