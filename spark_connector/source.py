@@ -19,6 +19,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.planning.catalog_tables import (
+    columns_with_options,
+    options_of_new_table,
+    options_of_query,
+    options_of_table,
+)
 from fencelog.spark_connector.planning.filters import ALL_ROWS, comparison_of, row_filter
 from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.planning.options import (
@@ -74,21 +80,22 @@ class FencelogDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
-        """Return all columns (DDL). Raises FencelogError(BAD_REQUEST) for options that are not
-        valid."""
-        options = parse_options(self.options)
-        return ", ".join(
-            f"{name} {kind}"
+    def schema(self) -> StructType:
+        """Return all columns. Raises FencelogError(BAD_REQUEST) for options that are not valid."""
+        of_table = options_of_new_table(self.options, FORMAT)
+        options = parse_options(self.options if of_table is None else of_table)
+        columns = [
+            (name, kind)
             for name, kind in COLUMNS.items()
             if (options.include_headers or name != "headers")
             and (options.shows_topic or name != "topic")
-        )
+        ]
+        return columns_with_options(columns, of_table)
 
     def reader(self, schema: StructType) -> FencelogReader:
         """Return a reader. Raises FencelogError(BAD_REQUEST) for options or columns that are not
         valid."""
-        options = parse_batch_options(self.options)
+        options = parse_batch_options(options_of_query(self.options, schema))
         if options.push_filters and not hasattr(DataSourceReader, "pushFilters"):
             raise wrong("option 'pushFilters' needs PySpark 4.1 or newer")
         kind = FilteringReader if options.push_filters else FencelogReader
@@ -96,18 +103,26 @@ class FencelogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> FencelogStreamReader:
         """Return a reader of a stream. Raises FencelogError(BAD_REQUEST) as ``reader``."""
-        return FencelogStreamReader(parse_stream_options(self.options), checked_columns(schema))
+        options = parse_stream_options(options_of_query(self.options, schema))
+        return FencelogStreamReader(options, checked_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> FencelogWriter:
-        """Return a writer. Raises FencelogError(BAD_REQUEST) for options or columns that cannot be
-        written, and for the save mode "overwrite"."""
-        return FencelogWriter(self._write_options(schema, overwrite))
+        """Return a writer. Raises FencelogError: BAD_REQUEST for options or columns that cannot be
+        written, and for the save mode "overwrite"; NO_OWNER if no server answers."""
+        from fencelog.spark_connector.write.target import reached
+
+        return FencelogWriter(asyncio.run(reached(self._write_options(schema, overwrite))))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return a writer of a stream. Raises FencelogError(BAD_REQUEST) as ``writer``."""
+        """Return a writer of a stream. Raises FencelogError(BAD_REQUEST) as ``writer`` does."""
         return stream_writer(self._write_options(schema, overwrite))
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        names = {name.lower() for name in self.options}
+        if "server" not in names and options_of_table(schema):
+            raise wrong(
+                "a table of the catalog is for reading; rows are written with save or start"
+            )
         options = parse_write_options(self.options)
         check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields])
         if overwrite:
@@ -133,8 +148,9 @@ class FencelogReader(DataSourceReader):
         from fencelog.spark_connector.planning.broker_reads import plan_broker_reads
         from fencelog.spark_connector.planning.filters import narrow
         from fencelog.spark_connector.planning.planner import plan
-        from fencelog.spark_connector.planning.service import fetch
+        from fencelog.spark_connector.planning.service import fetch, reached
 
+        self._options = asyncio.run(reached(self._options))
         found = asyncio.run(fetch(self._options, self._rows))
         start, end = resolve(found.partitions, self._options, found.times)
         answers, start, end = narrow(found.partitions, start, end, self._rows, found.times)

@@ -4,13 +4,14 @@ Spark's driver."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.bounds import TimeOffset, TimeOffsets, times_wanted
 from fencelog.spark_connector.planning.filters import ALL_ROWS, RowFilter
+from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
 
@@ -25,6 +26,14 @@ class TopicRanges:
 
     partitions: list[PartitionSegments]
     times: TimeOffsets
+
+
+async def reached(options: ReadOptions) -> ReadOptions:
+    """Return the options with a server in front that answers. Raises NO_OWNER within seconds."""
+    try:
+        return replace(options, servers=await servers_that_answer(options.servers))
+    except FencelogError as error:
+        raise located(error, options) from error
 
 
 async def fetch(options: ReadOptions, rows: RowFilter = ALL_ROWS) -> TopicRanges:

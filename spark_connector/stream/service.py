@@ -17,6 +17,7 @@ from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.bounds import resolve
+from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
@@ -32,7 +33,7 @@ from fencelog.spark_connector.stream.position_core import StreamPosition
 T = TypeVar("T")
 
 FIRST_ANSWER_S = 3.0
-"""The time for the first answer; with the time-out of a connection it stays below 10 s."""
+"""The time for the first answer; with that of a silent server it stays below 10 s."""
 
 OUTAGE_S = 120.0
 """The time for which a stream waits for a service that has answered before: several takeovers, or
@@ -89,10 +90,13 @@ class TopicFollower:
 
     def _run(self, request: Callable[[], Awaitable[T]]) -> T:
         """Run a request that is harmless to repeat."""
-        timeout_s = OUTAGE_S if self._has_answered else FIRST_ANSWER_S
 
         async def main() -> T:
+            timeout_s = OUTAGE_S
             try:
+                if not self._has_answered:
+                    timeout_s = FIRST_ANSWER_S
+                    await self._reach(timeout_s)
                 return await retry_idempotent(request, timeout_s=timeout_s)
             except FencelogError as error:
                 raise located(error, self._options) from error
@@ -100,6 +104,14 @@ class TopicFollower:
         answer = self._runner.run(main())
         self._has_answered = True
         return answer
+
+    async def _reach(self, timeout_s: float) -> None:
+        """Go on with a server that answers."""
+        servers = await retry_idempotent(
+            lambda: servers_that_answer(self._options.servers), timeout_s=timeout_s
+        )
+        await self._client.close()
+        self._client = FencelogClient(servers)
 
     async def _starting(self) -> StreamPosition:
         found = await fetch_with(self._client, self._options)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.commits import PartitionCommits
 from fencelog.api.client.retry import retry_not_applied
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
+from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.write.options import WriteOptions
 
 
@@ -19,6 +20,14 @@ class Job:
 
     name: str
     batch: int = 0
+
+
+async def reached(options: WriteOptions) -> WriteOptions:
+    """Return the options with a server in front that answers. Raises NO_OWNER within seconds."""
+    try:
+        return replace(options, servers=await servers_that_answer(options.servers))
+    except FencelogError as error:
+        raise located(error, options) from error
 
 
 async def partitions_of(client: FencelogClient, options: WriteOptions) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 """Quick to start rather than quick to run."""
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 240
 
 LEFT_SOCKETS = "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
 

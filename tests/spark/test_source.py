@@ -238,3 +238,20 @@ def test_a_session_can_also_be_told_of_the_format(spark: SparkSession, filled: F
     register(session)
     frame = session.read.format("fencelog").options(server=filled.server, topic="spark/empty")
     assert frame.load().count() == 0
+
+
+def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, filled: Filled) -> None:
+    given = f"server '{filled.server}', topic '{EVENTS}', includeHeaders 'false'"
+    spark.sql(f"CREATE TABLE kept USING fencelog OPTIONS ({given})")
+    try:
+        table = spark.newSession().table("kept")
+        assert table.count() == len(filled.messages)
+        assert "headers" not in table.columns
+        few = spark.sql('SELECT offset FROM kept WITH (endingOffsets \'{"0":3,"1":0,"2":0}\')')
+        assert [row.offset for row in few.collect()] == [0, 1, 2]
+        with pytest.raises(PySparkException, match="a table of the catalog is for reading"):
+            spark.sql("INSERT INTO kept (value) VALUES (CAST('x' AS BINARY))")
+    finally:
+        spark.sql("DROP TABLE kept")
+    with pytest.raises(PySparkException, match="option 'topic' is missing"):
+        spark.sql(f"CREATE TABLE kept USING fencelog OPTIONS (server '{filled.server}')")

@@ -14,7 +14,7 @@ import pytest
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer
 from fencelog.api.local_cluster.cluster import Cluster
-from tests.spark.support.streams import Stream, batches
+from tests.spark.support.streams import HAS_LIMITS, Stream, batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,9 @@ async def test_rows_are_the_messages_whatever_is_killed(
         await produce(client, 1000)
         assert batches(stream.run()) == [100 * PARTITIONS]
         stats = await client.subscription_stats(TOPIC, "etl")
-    assert [each["backlog_messages"] for each in stats] == [0] * PARTITIONS
+    # Spark before 4.2 does not say when the last micro-batch of a run has been processed.
+    behind = 0 if HAS_LIMITS else 100
+    assert [each["backlog_messages"] for each in stats] == [behind] * PARTITIONS
     assert stream.rows() == [
         (TOPIC, partition, n, b"%d" % n) for partition in range(PARTITIONS) for n in range(1000)
     ]
