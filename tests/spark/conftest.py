@@ -21,13 +21,11 @@ from fencelog.api.local_cluster.zookeeper import JAVA_PACKAGE, MIN_JAVA, find_ja
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
 from fencelog.ledgers.record_batch.codecs import CODEC_NONE, CODEC_ZSTD
+from tests.spark.support.jvm import JVM_OPTIONS
 from tests.support.house import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""Quick to start rather than quick to run."""
 
 START_TIMEOUT_S = 240
 
@@ -77,7 +75,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which Spark's Python finds the package that names the data source."""
+    return _as_installed(tmp_path_factory.mktemp("shim") / "site-packages")
+
+
+@pytest.fixture(scope="session")
+def spark(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two worker slots that finds the data source by itself, and tries a task
     up to four times, as a cluster does."""
     try:
@@ -93,7 +97,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         # Beside the shim the tests, some of whose data sources fail on purpose.
-        shim = _as_installed(place / "site-packages")
         patch.setenv("PYTHONPATH", f"{shim}{os.pathsep}{ROOT}")
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         session = (

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from fencelog.api.client import FencelogClient
 from tests.spark.support.accounts import fill, tails, times_found
 from tests.spark.support.copies import Copy
+from tests.spark.support.jvm import JVM_OPTIONS
 from tests.spark.support.streams import HAS_LIMITS, batches
 from tests.support.house import ROOT
 
@@ -102,8 +103,6 @@ async def test_a_driver_that_is_killed_while_it_commits(
 
 async def kill_driver(mark: Path, *, place: str, failure: str, **options: str) -> None:
     """Start a driver of its own that copies, and kill it with its JVM when it hangs."""
-    from tests.spark.conftest import JVM_OPTIONS
-
     given = options | {"place": place, "failure": f"commit hangs {failure}", "mark": str(mark)}
     command = [sys.executable, "-m", "tests.spark.support.copies", f"--java-options={JVM_OPTIONS}"]
     command += [f"--{name}={value}" for name, value in given.items()]

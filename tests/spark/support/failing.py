@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import psutil
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -40,6 +41,8 @@ class Failure(Enum):
     TASK_RAISES = "task raises"
     TASK_DIES = "task dies"
     """Its process ends without a word, as when the system kills it."""
+    EXECUTOR_DIES = "executor dies"
+    """The process of Java that runs the task: never in local mode, where it is the driver."""
     COMMIT_RAISES_AFTERWARDS = "commit raises afterwards"
     COMMIT_HANGS_BEFORE = "commit hangs before"
     COMMIT_HANGS_HALFWAY = "commit hangs halfway"
@@ -69,6 +72,8 @@ class Planned:
                 raise OSError("the first attempt fails")
             if self.failure is Failure.TASK_DIES and self.is_due():
                 os._exit(1)
+            if self.failure is Failure.EXECUTOR_DIES and self.is_due():
+                kill_executor()
 
     def in_commit(self, commit: Callable[[], None]) -> None:
         """Commit, and fail before, in between or afterwards."""
@@ -92,6 +97,16 @@ class Planned:
             return done
 
         PartitionCommits.commit = and_hang  # type: ignore[assignment,method-assign]  # this process
+
+
+def kill_executor() -> None:
+    """Kill the executor of this task: the parent of the daemon that has forked this process."""
+    daemon = psutil.Process().parent()
+    executor = daemon.parent() if daemon is not None else None
+    if executor is None or "java" not in executor.name():
+        raise RuntimeError(f"this process has no executor: {executor}")
+    executor.kill()
+    time.sleep(HANG_S)
 
 
 class FailingDataSource(FencelogDataSource):
