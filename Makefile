@@ -47,6 +47,10 @@ bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
 	@$(BIN)/fencelog bench routes $(ARGS)
 	@$(BIN)/fencelog bench read $(ARGS)
 
+.PHONY: bench-audit
+bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers (LEDGERS="1000 5000")
+	@$(BIN)/python -m tests.bench.audit_scale $(LEDGERS)
+
 # -- checking --------------------------------------------------------------------------------------
 
 .PHONY: test

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metastore.instance import catch_up, check_session
+from fencelog.ledgers.metastore.instance import check_session
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
 from fencelog.ledgers.rpc.bookie_directory import parse_registration
@@ -49,9 +49,9 @@ class KnownBookies:
 async def read_bookies(store: MetadataStore) -> KnownBookies:
     """Read all registrations and the names of all cookies, none older than this call. Raises
     FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT."""
-    session_id = await catch_up(store)
+    session_id = store.session_id
     # Cookies first: a bookie has a cookie before it registers, so that one which comes now is in
-    # one of the two.
+    # one of the two. And this listing is no older than the call, so nothing that follows is.
     cookies = frozenset(await CookieRegistry(store).names())
     try:
         names = await store.children(BOOKIES_PATH)

@@ -319,3 +319,21 @@ async def test_the_report_names_every_count(stage: AuditStage) -> None:
     }
     assert found["violation_count"] == 1
     assert found["unverified"] == {"in_limbo": 0, "unavailable": 0, "changing": 0}
+
+
+async def test_a_bookie_that_joined_after_the_check_began_is_not_gone(stage: AuditStage) -> None:
+    """A ledger may have moved to it; it is asked as soon as it is known."""
+    await stage.give_up("b5")
+    await stage.ledger(1, "b1 b2 b5")
+    original = stage.bookies["b1"].list_entries
+
+    async def joining(ledger_id: int, from_entry: int = 0) -> EntryList:
+        if len(stage.bookies["b1"].asked) == 0:
+            stage.bookies["b5"].come_back()
+            await stage.register("b5")
+        return await original(ledger_id, from_entry)
+
+    setattr(stage.bookies["b1"], "list_entries", joining)  # noqa: B010 - a double of one method
+    report = await check(stage, repeats=0)
+    assert report.is_clean
+    assert report.checked == 1

@@ -6,6 +6,7 @@ guard alone would hide the other's loss.
 
 from __future__ import annotations
 
+from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import reader as mutants_reader
@@ -61,6 +62,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_auditing.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_replay.BOOT,
     *mutants_storage.DECAYED_HEADERS,
@@ -69,5 +71,5 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_admin.LATE_LISTS,
     *mutants_commits.STALE,
 )
-"""Mutants that one history in thousands would meet: a test of the part has to detect them
-(``mutants/unit_layer.py``)."""
+"""Mutants that one history in thousands would meet, or none, since no auditor runs in them: a test
+of the part has to detect them (``mutants/unit_layer.py``)."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.mutants import auditing
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.ledgers import unit_tests as ledgers_unit_tests
 from tests.sim.mutants.mutation import Mutant, applied
@@ -34,7 +35,7 @@ OPTIONS = (
 """Options of pytest, which warns of plugins that the mutant's modules have imported already, and
 would end with an error of its own for what a failed test leaves behind."""
 
-TESTS = {**ledgers_unit_tests.TESTS, **topics_unit_tests.TESTS}
+TESTS = {**ledgers_unit_tests.TESTS, **topics_unit_tests.TESTS, **auditing.TESTS}
 """Names of mutants, by the file of tests that catches them."""
 
 
