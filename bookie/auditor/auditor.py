@@ -68,6 +68,7 @@ class AuditorConfig:
     intervals_ms: Mapping[CheckName, int] = field(default_factory=_intervals)
     first_check_delay_ms: int = FIRST_CHECK_DELAY_MS
     sample_share: float = 0.0
+    decommission_step_ms: int = DECOMMISSION_STEP_MS
     check: CheckConfig = field(default_factory=CheckConfig)
 
 
@@ -306,7 +307,7 @@ class Auditor:
             except FencelogError as error:
                 _log.warning("decommission of bookie %s: %s", name, error.detail)
         scan_s = self._loop.time() - began
-        return max(DECOMMISSION_STEP_MS / 1000, DECOMMISSION_SCAN_SHARE * scan_s)
+        return max(self._config.decommission_step_ms / 1000, DECOMMISSION_SCAN_SHARE * scan_s)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:
