@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check, prefix_bookie
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.quorum import write_set
 
@@ -105,6 +105,8 @@ class WriterCore:
         self._pending: deque[PendingRun] = deque()
         self._failed: dict[int, str] = {}
         self._delayed: dict[int, str] = {}
+        self._reasons: dict[str, str] = {}
+        """The last failure of each bookie that had one, for the error of the writer."""
         size = metadata.ensemble_size
         self._all_members = tuple(range(size)) if size == metadata.write_quorum else None
 
@@ -165,6 +167,7 @@ class WriterCore:
             return self._drain()
         if error.code is ErrorCode.LEDGER_FENCED:
             return self._fail(error)
+        self._reasons[bookie_id] = error.detail
         if index not in run.acks:  # it was a member before, and was sent the run twice
             run.failed.add(index)
         is_news = index not in self._failed
@@ -242,10 +245,11 @@ class WriterCore:
         if run is None:
             return effects
         missing = sorted(self.ensemble[index] for index in run.failed)
+        reasons = "; ".join(prefix_bookie(each, self._reasons[each]) for each in missing)
         error = FencelogError(
             ErrorCode.APPEND_UNKNOWN,
-            f"ledger {self.metadata.ledger_id}: entry {run.first_entry_id} cannot "
-            f"reach {self.metadata.ack_quorum} bookies: {', '.join(missing)} failed",
+            f"ledger {self.metadata.ledger_id}: entry {run.first_entry_id} cannot reach "
+            f"{self.metadata.ack_quorum} bookies ({reasons})",
             bookies=missing,
         )
         return [*effects, *self._fail(error)]

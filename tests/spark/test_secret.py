@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 ROWS = 2_000
-TOPIC = "secret/rows"
+TOPIC = "guarded/rows"
 
 
 async def test_tasks_know_the_secret_from_a_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -40,11 +40,11 @@ async def test_tasks_know_the_secret_from_a_file(spark: SparkSession, tmp_path: 
         given = {"server": cluster.urls[0], "topic": TOPIC}
         writer = rows.write.format("fencelog").mode("append").options(**given)
         writer = writer.option("exactlyOnce", "segments")
-        with pytest.raises(PySparkException, match="secret"):
+        with pytest.raises(PySparkException, match="does not know the secret"):
             writer.option("secretFile", str(wrong)).save()
         writer.option("secretFile", str(secret)).save()
         reader = spark.read.format("fencelog").options(**given)
-        with pytest.raises(PySparkException, match="secret"):
+        with pytest.raises(PySparkException, match="asks for authentication by hmac-sha256"):
             reader.load().count()
         found = reader.option("secretFile", str(secret)).load().select("value").collect()
     assert sorted(int(row.value) for row in found) == list(range(ROWS))

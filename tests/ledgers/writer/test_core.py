@@ -136,6 +136,8 @@ def test_below_qa_the_outcome_is_unknown() -> None:
     assert isinstance(failed, Failed)
     assert failed.error.code is ErrorCode.APPEND_UNKNOWN
     assert failed.error.extra["bookies"] == ["b2", "b3"]
+    why = TIMEOUT.detail
+    assert failed.error.detail.endswith(f"(bookie b2: {why}; bookie b3: {why})")
 
 
 def test_fenced_finishes_the_writer_for_good() -> None:
