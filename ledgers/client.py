@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.ids import LedgerIds
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
-from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.ledger_metadata.store import LedgerStore, creation_of
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery
 from fencelog.ledgers.ledger_metadata.update import update_metadata
-from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.port import Create, MetadataStore, Version
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.quorum import validate_quorums
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.ledgers.recovery.recovery import Recovered, fence_ledger, recover_with_last
+from fencelog.ledgers.recovery.recovery import (
+    FoundEnd,
+    Recovered,
+    fence_ledger,
+    find_end,
+    recover_with_last,
+)
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
@@ -65,6 +71,23 @@ class Replication:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class NewLedger:
+    """A ledger that is still to be created, by a commit of ``change``; and the incarnations of its
+    ensemble."""
+
+    metadata: LedgerMetadata
+    incarnations: Mapping[str, str]
+
+    @property
+    def ledger_id(self) -> int:
+        return self.metadata.ledger_id
+
+    @property
+    def change(self) -> Create:
+        return creation_of(self.metadata)
+
+
 class LedgerClient:
     """All operations of a process on ledgers. One per process; safe to use from all its tasks."""
 
@@ -106,6 +129,20 @@ class LedgerClient:
         Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, OUT_OF_SPACE, METADATA_UNAVAILABLE, METADATA_UNKNOWN
         (an empty ledger that is not in use may be left behind).
         """
+        new = await self.prepare(replication, properties=properties, exclude=exclude)
+        version = await self.ledgers.create(new.metadata)
+        return self._writer(new, version, on_ack, on_failure)
+
+    async def prepare(
+        self,
+        replication: Replication,
+        *,
+        properties: Mapping[str, str] | None = None,
+        exclude: Collection[str] = (),
+    ) -> NewLedger:
+        """Prepare a ledger that the caller creates together with other changes. Nothing is left
+        behind if it does not. Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, OUT_OF_SPACE,
+        METADATA_UNAVAILABLE."""
         replication.validate()
         ensemble = self._placement.choose(replication.ensemble_size, exclude=exclude)
         incarnations = {b: self._bookies.describe(b).incarnation for b in ensemble}
@@ -119,15 +156,36 @@ class LedgerClient:
             created_us=self._host.now_us(),
             properties=properties,
         )
-        version = await self.ledgers.create(metadata)
+        return NewLedger(metadata, incarnations)
+
+    async def begin(
+        self,
+        new: NewLedger,
+        version: Version | None,
+        *,
+        on_ack: OnAcknowledged,
+        on_failure: OnFailure,
+    ) -> LedgerWriter:
+        """Return the writer of a ledger that was prepared and is created by now. ``version``: the
+        one with which it was; None: the answer to that commit was lost, and it is known otherwise
+        that it was made. Raises METADATA_UNKNOWN, METADATA_UNAVAILABLE."""
+        if version is None:
+            version = await self.ledgers.first_version(new.metadata)
+            check(version is not None, f"ledger {new.ledger_id} is another client's")
+            assert version is not None
+        return self._writer(new, version, on_ack, on_failure)
+
+    def _writer(
+        self, new: NewLedger, version: Version, on_ack: OnAcknowledged, on_failure: OnFailure
+    ) -> LedgerWriter:
         return LedgerWriter(
-            metadata,
+            new.metadata,
             version,
             ledgers=self.ledgers,
             bookies=self._bookies,
             outbox=self._outbox,
             placement=self._placement,
-            incarnations=incarnations,
+            incarnations=new.incarnations,
             key=self._key,
             on_ack=on_ack,
             on_failure=on_failure,
@@ -152,6 +210,16 @@ class LedgerClient:
     async def recover_with_last(self, ledger_id: int) -> Recovered:
         """Do the same as ``recover``, and return the last entry too if that has read it."""
         return await recover_with_last(
+            ledger_id,
+            ledgers=self.ledgers,
+            bookies=self._bookies,
+            placement=self._placement,
+            key=self._key,
+        )
+
+    async def find_end(self, ledger_id: int) -> FoundEnd:
+        """Fence a ledger and find its end; the caller closes it by a commit, see ``find_end``."""
+        return await find_end(
             ledger_id,
             ledgers=self.ledgers,
             bookies=self._bookies,

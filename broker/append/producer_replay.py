@@ -8,11 +8,11 @@ most of them have ranges, and only their headers are kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed
-from fencelog.broker.ledger_list.ledger_port import EntryReader, Ledgers
+from fencelog.broker.ledger_list.ledger_port import EntryReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import EntryHeader, read_entry_header, read_ranges
 
@@ -28,10 +28,14 @@ _Found = tuple[EntryHeader, bytes, int]
 
 
 async def replay_producers(
-    ledgers: Ledgers, ledger_list: LedgerList, recovered: Mapping[int, Sealed], table: ProducerTable
+    open_ledger: Callable[[int], Awaitable[EntryReader]],
+    ledger_list: LedgerList,
+    recovered: Mapping[int, Sealed],
+    table: ProducerTable,
 ) -> None:
     """Bring ``table``, which has its snapshot, up to the end of a recovered log.
 
+    ``open_ledger`` returns the reader of a ledger whose end is known.
     ``recovered``: the facts of at least the ledgers whose facts are not in the ledger list. Raises
     FencelogError: READ_UNKNOWN, CORRUPT (also where the snapshot knows more than the log holds).
     """
@@ -46,7 +50,7 @@ async def replay_producers(
             raise FencelogError(ErrorCode.INTERNAL, f"ledger {segment.ledger_id} is not recovered")
         end = base + facts.messages
         if facts.has_producers and end > table.end_offset:
-            reader = await ledgers.open(segment.ledger_id)
+            reader = await open_ledger(segment.ledger_id)
             found = await _entries_with_ranges(reader, facts.entries - 1, table.end_offset - base)
             for header, stored, size in reversed(found):
                 offset = base + header.first_number

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from fencelog.ledgers.client import Replication
+from fencelog.ledgers.client import NewLedger, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
-from fencelog.ledgers.recovery.recovery import Recovered
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.recovery.recovery import FoundEnd
 
 
 class EntryWriter(Protocol):
@@ -68,6 +69,19 @@ class Ledgers(Protocol):
         properties: Mapping[str, str] | None = None,
     ) -> EntryWriter: ...
 
+    async def prepare(
+        self, replication: Replication, *, properties: Mapping[str, str] | None = None
+    ) -> NewLedger: ...
+
+    async def begin(
+        self,
+        new: NewLedger,
+        version: Version | None,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+    ) -> EntryWriter: ...
+
     def check_placement(self, replication: Replication) -> None: ...
 
     async def open(self, ledger_id: int) -> EntryReader: ...
@@ -76,7 +90,7 @@ class Ledgers(Protocol):
 
     async def recover(self, ledger_id: int) -> LedgerMetadata: ...
 
-    async def recover_with_last(self, ledger_id: int) -> Recovered: ...
+    async def find_end(self, ledger_id: int) -> FoundEnd: ...
 
     async def describe(
         self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]

@@ -10,10 +10,11 @@ from typing import Protocol
 from fencelog.broker.ledger_list.ledger_list import Sealed
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
 from fencelog.broker.ledger_list.store import LedgerListLost
-from fencelog.ledgers.client import Replication
+from fencelog.ledgers.client import NewLedger, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.port import Version
 
 
 class LedgerListener(Protocol):
@@ -84,10 +85,27 @@ class LedgerFactory:
             self.replication,
             on_ack=ledger.acknowledged,
             on_failure=ledger.failed,
-            properties={"log": self.log_name, "epoch": str(epoch)},
+            properties=self._properties(epoch),
         )
         ledger.ledger_id = ledger.writer.ledger_id
         return ledger
+
+    async def prepare(self, epoch: int) -> NewLedger:
+        """Prepare a ledger that is created together with its place in the list. Raises
+        FencelogError (NOT_ENOUGH_BOOKIES, OUT_OF_SPACE, METADATA_UNAVAILABLE)."""
+        return await self.ledgers.prepare(self.replication, properties=self._properties(epoch))
+
+    async def begin(self, new: NewLedger, version: Version | None) -> OpenLedger:
+        """Return a ledger that was prepared and is created, see ``LedgerClient.begin``."""
+        ledger = OpenLedger(asyncio.get_running_loop().time())
+        ledger.writer = await self.ledgers.begin(
+            new, version, on_ack=ledger.acknowledged, on_failure=ledger.failed
+        )
+        ledger.ledger_id = new.ledger_id
+        return ledger
+
+    def _properties(self, epoch: int) -> dict[str, str]:
+        return {"log": self.log_name, "epoch": str(epoch)}
 
     async def create_pending(self, committer: str) -> EntryWriter:
         """Create a ledger for a committer to write, see ``commits.pending_core``. Raises

@@ -13,7 +13,7 @@ what became of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_list
@@ -21,11 +21,22 @@ from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.instance import catch_up, check_session
-from fencelog.ledgers.metastore.port import NO_VERSION, MetadataStore, Version
+from fencelog.ledgers.metastore.port import (
+    NO_VERSION,
+    Change,
+    MetadataStore,
+    Set,
+    Version,
+)
 
 RETRY_S = 0.25
 """Pause before an unanswered change is sent again."""
 
+_REFUSED = (
+    ErrorCode.METADATA_CONFLICT,
+    ErrorCode.METADATA_NOT_FOUND,
+    ErrorCode.METADATA_EXISTS,
+)
 _TRANSIENT = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
 
 
@@ -40,6 +51,14 @@ class LedgerListLost(FencelogError):
             f"{path} was deleted" if gone else f"{path} was taken over by another broker",
         )
         self.ledger_list = ledger_list
+
+
+class LedgerChanged(FencelogError):
+    """The error that a change of the list was not made, since another client has changed a ledger
+    that was to be changed with it. The list is as it was."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(ErrorCode.NO_OWNER, f"{path} could not be changed: {why}")
 
 
 def ledger_list_path(topic_id: str, partition: int) -> str:
@@ -60,7 +79,7 @@ class LedgerListStore:
         self._host = host
         self._version = NO_VERSION
         self._turn = asyncio.Lock()
-        self._changing: asyncio.Task[None] | None = None
+        self._changing: asyncio.Task[list[Version] | None] | None = None
         self.ledger_list = LedgerList()
         self.lost: LedgerListLost | None = None
         self._closed = False
@@ -123,12 +142,16 @@ class LedgerListStore:
         if decode_ledger_list(node.value).epoch > self.ledger_list.epoch:
             await self.check_unchanged()
 
-    async def change(self, next_of: Callable[[LedgerList], LedgerList]) -> None:
-        """Replace the ledger list by the result of ``next_of`` on it; return once the new one is in
-        the store.
+    async def change(
+        self, next_of: Callable[[LedgerList], LedgerList], *, also: Sequence[Change] = ()
+    ) -> list[Version] | None:
+        """Replace the ledger list by the result of ``next_of`` on it, and make the changes ``also``
+        in the same step; return once the new list is in the store. The result is the versions after
+        ``also``; None if the answer to the change was lost.
 
-        Raises LedgerListLost; BAD_REQUEST if it is too large, NO_OWNER if this access has ended
-        (nothing was written); METADATA_UNKNOWN if it ends meanwhile; what ``next_of`` raises.
+        Raises LedgerListLost; LedgerChanged if one of ``also`` was refused, BAD_REQUEST if the list
+        is too large, NO_OWNER if this access has ended (nothing was written); METADATA_UNKNOWN if
+        it ends meanwhile; what ``next_of`` raises.
         Retries while the store does not answer, since a change of unknown outcome must be resolved
         before the next. The change continues if the caller is cancelled.
         """
@@ -141,7 +164,7 @@ class LedgerListStore:
             )
             value = encode_ledger_list(ledger_list)
             changing = self._changing = asyncio.get_running_loop().create_task(
-                self._commit(ledger_list, value)
+                self._commit(ledger_list, value, also)
             )
             changing.add_done_callback(_retrieve)
             await asyncio.wait((changing,))
@@ -150,7 +173,7 @@ class LedgerListStore:
                     ErrorCode.METADATA_UNKNOWN,
                     f"{self.path} was closed while it was changed: the change may be made, or not",
                 )
-            changing.result()
+            return changing.result()
 
     def check_held(self) -> None:
         """Check that this instance may change the ledger list. Raises LedgerListLost, or NO_OWNER,
@@ -168,31 +191,38 @@ class LedgerListStore:
             self._changing.cancel()
             await asyncio.wait((self._changing,))
 
-    async def _commit(self, ledger_list: LedgerList, value: bytes) -> None:
+    async def _commit(
+        self, ledger_list: LedgerList, value: bytes, also: Sequence[Change]
+    ) -> list[Version] | None:
         try:
-            self._version = await self._set(value, ledger_list.token)
+            self._version, versions = await self._set(value, ledger_list.token, also)
         except LedgerListLost as lost:
             self._lose(lost)
             raise
         self.ledger_list = ledger_list
+        return versions
 
     def _lose(self, lost: LedgerListLost) -> None:
         if self.lost is None:
             self.lost = lost
             self._on_lost(lost)
 
-    async def _set(self, value: bytes, token: str) -> Version:
+    async def _set(
+        self, value: bytes, token: str, also: Sequence[Change]
+    ) -> tuple[Version, list[Version] | None]:
         while True:
             try:
-                return await self._store.set(self.path, value, self._version)
+                own = Set(self.path, value, self._version)
+                *versions, version = await self._store.commit([*also, own])
+                return version, versions
             except FencelogError as error:
-                if error.code is ErrorCode.METADATA_CONFLICT:
+                if error.code in _REFUSED:
                     found, version = await self._read_back()
                     if found is not None and found.token == token:
-                        return version
+                        return version, None
+                    if version == self._version:
+                        raise LedgerChanged(self.path, error.detail) from error
                     raise LedgerListLost(self.path, found) from error
-                if error.code is ErrorCode.METADATA_NOT_FOUND:
-                    raise LedgerListLost(self.path, None) from error
                 if error.code not in _TRANSIENT:
                     raise
             await asyncio.sleep(RETRY_S)
@@ -222,7 +252,7 @@ class LedgerListStore:
             await asyncio.sleep(RETRY_S)
 
 
-def _retrieve(change: asyncio.Task[None]) -> None:
+def _retrieve(change: asyncio.Task[list[Version] | None]) -> None:
     """Mark the error of a change as seen: it is the caller's, which may have gone away."""
     if not change.cancelled():
         change.exception()

@@ -18,7 +18,15 @@ from typing import Any
 from fencelog.broker.ledger_list.codec import decode_ledger_list
 from fencelog.broker.ledger_list.store import ledger_list_path
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned, Watch
+from fencelog.ledgers.metastore.port import (
+    Change,
+    Create,
+    Delete,
+    MetadataStore,
+    Version,
+    Versioned,
+    Watch,
+)
 
 OWNERS_PATH = "/owners"
 
@@ -26,6 +34,16 @@ DEAD_FOR_S = 1.0
 """The time for which the other partitions of a broker that has refused a connection are taken, too,
 without a request to it for each: a broker that has died had thousands. A broker that is alive gets
 them back as requests for them arrive."""
+
+
+_FASTER_OR_UNKNOWN = (
+    ErrorCode.METADATA_EXISTS,
+    ErrorCode.METADATA_NOT_FOUND,
+    ErrorCode.METADATA_CONFLICT,
+    ErrorCode.METADATA_UNKNOWN,
+)
+"""The errors of a change of an owner node that another broker, or the end of a session, has
+forestalled, or that may have been made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +88,29 @@ class Ownership:
         its address, or by an owner that was found dead a moment ago is replaced. Raises METADATA_….
         """
         path = _path(topic_id, partition)
+        claim: list[Change] = [Create(path, self._value, ephemeral=True)]
+        previous: Owner | None = None
         if any(map(self._is_dead, self._dead)):  # a read is cheaper than a create that is refused
             previous = await self.get(topic_id, partition)
-            if previous is not None and self._is_dead(previous.session_id):
-                await self._remove(path, previous.version)
+            if previous is not None and not self._is_dead(previous.session_id):
+                previous = None
         while True:
             try:
-                await self._store.create(path, self._value, ephemeral=True)
+                if previous is not None:
+                    await self._store.commit([Delete(path, previous.version), *claim])
+                else:
+                    await self._store.commit(claim)
                 return None
             except FencelogError as error:
-                if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                if error.code not in _FASTER_OR_UNKNOWN:
                     raise
-            owner = await self.get(topic_id, partition)
-            if owner is None:
+            previous = await self.get(topic_id, partition)
+            if previous is None:
                 continue
-            if self.is_ours(owner):
+            if self.is_ours(previous):
                 return None
-            if not self.is_this_broker(owner) and not self._is_dead(owner.session_id):
-                return owner
-            await self._remove(path, owner.version)
+            if not self.is_this_broker(previous) and not self._is_dead(previous.session_id):
+                return previous
 
     async def get(self, topic_id: str, partition: int) -> Owner | None:
         """Return the current owner. Raises METADATA_UNAVAILABLE, CORRUPT."""
@@ -171,15 +193,10 @@ class Ownership:
         return self._store.watch_value(_path(topic_id, partition), changed)
 
     async def _remove(self, path: str, version: Version) -> None:
-        gone = (
-            ErrorCode.METADATA_NOT_FOUND,
-            ErrorCode.METADATA_CONFLICT,
-            ErrorCode.METADATA_UNKNOWN,
-        )
         try:
             await self._store.delete(path, version)
         except FencelogError as error:
-            if error.code not in gone:
+            if error.code not in _FASTER_OR_UNKNOWN:
                 raise
 
 

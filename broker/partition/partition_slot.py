@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from fencelog.broker.cluster.load import Meter
-from fencelog.broker.ledger_list.store import LedgerListLost
+from fencelog.broker.ledger_list.store import LedgerChanged, LedgerListLost
 from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner
@@ -248,10 +248,10 @@ class PartitionSlot:
         for _ in range(TAKEOVER_ATTEMPTS - 1):
             try:
                 return await self._take_over()
-            except LedgerListLost as lost:
-                if lost.code is not ErrorCode.NO_OWNER or not await self._is_leader():
+            except (LedgerListLost, LedgerChanged) as error:
+                if error.code is not ErrorCode.NO_OWNER or not await self._is_leader():
                     raise
-                log.info("%s: starts again: %s", self, lost)
+                log.info("%s: starts again: %s", self, error)
         return await self._take_over()
 
     async def _take_over(self) -> PartitionLog:

@@ -6,29 +6,33 @@ safe.
    two: the previous owner may be writing to either. Recover the state ledger too, whose events
    rebuild the state of the partition; for producers, the entries after its last snapshot supply
    the rest.
-3. Create a ledger.
-4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of step 1.
-   If another instance was faster, this one has lost; its ledger is removed only when the list, read
-   back, proves that it is not there.
+3. Prepare a ledger.
+4. In one step, on the versions that were read in steps 1 and 2: close the ledgers of step 2 where
+   they were found to end, create the new ledger, and put it on the list with the sizes learnt. If
+   another instance was faster, this one has lost, or starts again; nothing is left behind.
 
 Nothing may be served before step 4 has returned.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.ledger_list.ledger_list import Sealed
-from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.ledger_port import EntryReader, Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.state_core import PartitionState, decode_events
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import CreateLedger, Effect, Recover, RestoreState, TakeOver
+from fencelog.ledgers.client import NewLedger
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.port import Change
 
 _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
 """The errors that reading a ledger may end with if it is deleted at the same moment."""
@@ -50,8 +54,8 @@ async def take_over(
     terminated log gets no ledger: None. Ledgers that the new ledger list does not list any more
     were proved empty; the caller is to delete them.
 
-    Raises LedgerListLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT,
-    METADATA_….
+    Raises LedgerListLost, LedgerChanged, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN,
+    CORRUPT, METADATA_….
     """
     takeover = _Takeover(core, node, factory, state, producers, owner)
     try:
@@ -85,6 +89,11 @@ class _Takeover:
         self._loaded = node.ledger_list
         self._segments = {segment.ledger_id: segment for segment in self._loaded.to_recover}
         self._sealed: dict[int, Sealed] = {}
+        self._ended: dict[int, LedgerMetadata] = {}
+        """The metadata of the recovered ledgers, closed."""
+        self._closes: list[Change] = []
+        """The changes that close the recovered ledgers."""
+        self._new: NewLedger | None = None
         self.ledger: OpenLedger | None = None
 
     async def run(self) -> None:
@@ -106,8 +115,9 @@ class _Takeover:
                 await self._restore()
                 return core.restored()
             case CreateLedger():
-                ledger = self.ledger = await self._factory.create(self._loaded.epoch + 1)
-                return core.created(ledger.ledger_id, opened_at_s=ledger.opened_at_s)
+                new = self._new = await self._factory.prepare(self._loaded.epoch + 1)
+                now_s = asyncio.get_running_loop().time()
+                return core.created(new.ledger_id, opened_at_s=now_s)
             case TakeOver():
                 await self._write_list()
                 return []
@@ -117,7 +127,7 @@ class _Takeover:
     async def _recover(self, ledger_id: int) -> int:
         """Fence and close a ledger, and collect its facts; return its last entry."""
         factory, segment = self._factory, self._segments[ledger_id]
-        metadata, last = await factory.ledgers.recover_with_last(ledger_id)
+        metadata, last = await self._find_end(ledger_id)
         sealed = await _facts_of(factory.ledgers, metadata, last, now_us=factory.host.now_us())
         if segment.sealed is not None and segment.sealed.messages != sealed.messages:
             raise FencelogError(
@@ -135,30 +145,39 @@ class _Takeover:
         it."""
         loaded, ledgers = self._loaded, self._factory.ledgers
         if loaded.state_ledger is not None:
-            metadata = await ledgers.recover(loaded.state_ledger)
+            metadata, _ = await self._find_end(loaded.state_ledger)
             await _read_state(ledgers, metadata, self._state)
-        await replay_producers(ledgers, loaded, self._sealed, self._producers)
+        await replay_producers(self._open, loaded, self._sealed, self._producers)
+
+    async def _find_end(self, ledger_id: int) -> tuple[LedgerMetadata, Entry | None]:
+        """Fence a ledger and find its end; it is closed when the list is written."""
+        metadata, last, change = await self._factory.ledgers.find_end(ledger_id)
+        if change is not None:
+            self._closes.append(change)
+        self._ended[ledger_id] = metadata
+        return metadata, last
+
+    async def _open(self, ledger_id: int) -> EntryReader:
+        """Return the reader of a ledger; one that was recovered is not closed in the store yet."""
+        ledgers, metadata = self._factory.ledgers, self._ended.get(ledger_id)
+        return await ledgers.open(ledger_id) if metadata is None else ledgers.reader(metadata)
 
     async def _write_list(self) -> None:
-        factory, ledger = self._factory, self.ledger
+        """Close the ledgers, create the new one, and write the list, all in one step. If another
+        instance was faster with any of them, nothing is changed and nothing is left behind."""
+        factory, new = self._factory, self._new
         created_us = factory.host.now_us()
-        try:
-            await self._node.change(
-                lambda ledger_list: ledger_list.taken_over(
-                    self._sealed,
-                    ledger_id=None if ledger is None else ledger.ledger_id,
-                    created_us=created_us,
-                    owner=self._owner,
-                )
-            )
-        except LedgerListLost as lost:
-            if ledger is not None:
-                await factory.discard(ledger, lost)
-            raise
-        except BaseException:
-            if ledger is not None:
-                await ledger.writer.abandon()  # listed or not: the next owner will find out
-            raise
+        versions = await self._node.change(
+            lambda ledger_list: ledger_list.taken_over(
+                self._sealed,
+                ledger_id=None if new is None else new.ledger_id,
+                created_us=created_us,
+                owner=self._owner,
+            ),
+            also=self._closes if new is None else [new.change, *self._closes],
+        )
+        if new is not None:
+            self.ledger = await factory.begin(new, None if versions is None else versions[0])
 
 
 async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState) -> None:

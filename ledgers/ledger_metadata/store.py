@@ -8,7 +8,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path, list_ledgers, read_ledgers
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, encode_metadata
 from fencelog.ledgers.metastore.instance import catch_up, check_session
-from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned
+from fencelog.ledgers.metastore.port import Create, MetadataStore, Set, Version, Versioned
 from fencelog.ledgers.metastore.until_known import until_known
 
 LEDGERS_PATH = "/ledgers"
@@ -36,14 +36,23 @@ class LedgerStore:
             except FencelogError as error:
                 if error.code is not ErrorCode.METADATA_EXISTS:
                     raise
-                found, version = await self._existing(metadata.ledger_id)
-                if found.token != metadata.token:
+                version = await self.first_version(metadata)
+                if version is None:
                     raise
-                # The version that *we* wrote. If another client has changed it since, our next
-                # compare-and-set has to fail instead of undoing that change.
-                return version.first
+                return version
 
         return await until_known(create)
+
+    async def first_version(self, metadata: LedgerMetadata) -> Version | None:
+        """Return the version with which the caller has created this ledger, which exists; None: it
+        is another client's.
+
+        It is the version that the caller wrote: if another client has changed the metadata since,
+        the caller's next compare-and-set has to fail instead of undoing that change. Raises
+        METADATA_UNKNOWN if the ledger cannot be found all the same, METADATA_UNAVAILABLE.
+        """
+        found, version = await self._existing(metadata.ledger_id)
+        return version.first if found.token == metadata.token else None
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         """Return the metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, ….
@@ -143,6 +152,16 @@ class LedgerStore:
                     ErrorCode.METADATA_UNKNOWN, f"ledger {ledger_id} was there and is not"
                 ) from error
             raise
+
+
+def creation_of(metadata: LedgerMetadata) -> Create:
+    """Return the change that creates a ledger, to be committed together with others."""
+    return Create(_path(metadata.ledger_id), encode_metadata(metadata), once=True)
+
+
+def replacement_of(metadata: LedgerMetadata, version: Version) -> Set:
+    """Return the change that replaces the metadata of a ledger in this version."""
+    return Set(_path(metadata.ledger_id), encode_metadata(metadata), version)
 
 
 def _path(ledger_id: int) -> str:

@@ -7,14 +7,15 @@ cut off, expired by hand and made to lose replies, each independently of the oth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metastore.paths import (
     ancestors_of,
     below_ephemeral,
+    check_change,
     check_node,
     check_path,
     exists,
@@ -25,7 +26,15 @@ from fencelog.ledgers.metastore.paths import (
     unknown,
     version_conflict,
 )
-from fencelog.ledgers.metastore.port import SessionState, Version, Versioned, Watch
+from fencelog.ledgers.metastore.port import (
+    Change,
+    Create,
+    SessionState,
+    Set,
+    Version,
+    Versioned,
+    Watch,
+)
 from fencelog.ledgers.metastore.watch import (
     SessionListeners,
     WatchTable,
@@ -45,10 +54,19 @@ class _Node:
 
 
 class MemoryCluster:
-    """The tree. Everything is synchronous: a change and its notifications are one step."""
+    """The tree. Everything is synchronous: a change and its notifications are one step.
+
+    ``transactions`` counts the steps: changes that are committed together are one.
+    """
 
     def __init__(self) -> None:
+        self.transactions = 0
         self._nodes: dict[str, _Node] = {"": _Node(Version(0, 0))}
+        self._before: dict[str, _Node | None] | None = None
+        """The nodes that a commit in progress has changed, and their parents, as they were before
+        it; None: none is in progress."""
+        self._committed: dict[str, None] = {}
+        """The nodes that it has changed, to be told of at its end."""
         self._on_change: list[Callable[[str], None]] = []
         self._last_session = 0
         self._last_incarnation = 0
@@ -67,6 +85,45 @@ class MemoryCluster:
         this."""
         self._on_change.append(on_change)
         return lambda: self._on_change.remove(on_change)
+
+    def commit(self, changes: Sequence[Change], *, owner: int) -> list[Version]:
+        """Make all changes or none; the nodes that are ``ephemeral`` are this session's."""
+        before = self._before = {}
+        self._committed = {}
+        try:
+            versions = [self._make(change, owner) for change in changes]
+        except FencelogError:
+            self._restore(before)
+            raise
+        finally:
+            self._before = None
+        self.transactions += 1
+        for path in self._committed:
+            self._tell(path)
+        return versions
+
+    def _make(self, change: Change, owner: int) -> Version:
+        if isinstance(change, Create):
+            return self.create(change.path, change.value, owner=owner if change.ephemeral else 0)
+        if isinstance(change, Set):
+            return self.set(change.path, change.value, change.version)
+        self.delete(change.path, change.version)
+        return change.version
+
+    def _restore(self, before: dict[str, _Node | None]) -> None:
+        for path, node in before.items():
+            if node is None:
+                self._nodes.pop(path, None)
+            else:
+                self._nodes[path] = node
+
+    def _keep(self, *paths: str) -> None:
+        """Remember nodes that are about to change, in case their commit is refused."""
+        if self._before is not None:
+            for path in paths:
+                node = self._nodes.get(path)
+                copied = node and replace(node, children=set(node.children))
+                self._before.setdefault(path, copied)
 
     def create(self, path: str, value: bytes, *, owner: int = 0) -> Version:
         if path in self._nodes:
@@ -87,6 +144,7 @@ class MemoryCluster:
         node = self._node(path)
         if version != node.version:
             raise version_conflict(path, version)
+        self._keep(path)
         node.value = value
         node.version = Version(version.incarnation, version.number + 1)
         self._notify(path)
@@ -112,17 +170,26 @@ class MemoryCluster:
     def _add(self, path: str, value: bytes, owner: int) -> Version:
         self._last_incarnation += 1
         version = Version(self._last_incarnation, 0)
+        self._keep(path, parent_of(path))
         self._nodes[path] = _Node(version, value, owner)
         self._nodes[parent_of(path)].children.add(path.rpartition("/")[2])
         self._notify(path)
         return version
 
     def _remove(self, path: str) -> None:
+        self._keep(path, parent_of(path))
         del self._nodes[path]
         self._nodes[parent_of(path)].children.discard(path.rpartition("/")[2])
         self._notify(path)
 
     def _notify(self, path: str) -> None:
+        if self._before is not None:
+            self._committed[path] = None
+        else:
+            self.transactions += 1
+            self._tell(path)
+
+    def _tell(self, path: str) -> None:
         for on_change in list(self._on_change):
             on_change(path)
 
@@ -175,6 +242,14 @@ class MemoryMetadataStore:
     async def delete(self, path: str, version: Version) -> None:
         check_path(path)
         await self._write(f"delete {path}", lambda: self._cluster.delete(path, version))
+
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        for change in changes:
+            check_change(change)
+        return await self._write(
+            "commit " + ", ".join(change.path for change in changes),
+            lambda: self._cluster.commit(changes, owner=self._session_id),
+        )
 
     async def children(self, path: str) -> list[str]:
         check_path(path)

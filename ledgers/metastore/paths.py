@@ -6,7 +6,7 @@ import re
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Change, Delete, Version
 
 MAX_PATH_BYTES = 1024
 """The length of a path; servers keep every node's path in memory and send it with every request."""
@@ -30,6 +30,14 @@ def check_node(path: str, value: bytes) -> None:
             ErrorCode.BAD_REQUEST,
             f"{path} would take {len(value)} bytes, {MAX_METADATA_BYTES} are allowed",
         )
+
+
+def check_change(change: Change) -> None:
+    """Check a change. Raises FencelogError(BAD_REQUEST) if no store may make it."""
+    if isinstance(change, Delete):
+        check_path(change.path)
+    else:
+        check_node(change.path, change.value)
 
 
 def parent_of(path: str) -> str:

@@ -26,7 +26,7 @@ Errors, always FencelogError:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -60,6 +60,36 @@ class Versioned:
     value: bytes
     version: Version
     ephemeral_owner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a node, see ``MetadataStore.create``."""
+
+    path: str
+    value: bytes
+    ephemeral: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a node's value, see ``MetadataStore.set``."""
+
+    path: str
+    value: bytes
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node, see ``MetadataStore.delete``."""
+
+    path: str
+    version: Version
+
+
+Change = Create | Set | Delete
 
 
 class SessionState(Enum):
@@ -113,6 +143,11 @@ class MetadataStore(Protocol):
     async def delete(self, path: str, version: Version) -> None:
         """Delete the node. Raises METADATA_CONFLICT (another version, or it has children),
         METADATA_NOT_FOUND."""
+
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        """Make all changes, in their order, or none of them: others see all at once. Return the
+        version of each node after its change; of a deleted one the last that it had. Raises the
+        error of the first change that is refused, as if it had been asked for alone."""
 
     async def children(self, path: str) -> list[str]:
         """Return the names of the children, sorted. Raises METADATA_NOT_FOUND if there is no such

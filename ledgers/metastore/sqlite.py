@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metastore.paths import check_node, check_path, unavailable
-from fencelog.ledgers.metastore.port import SessionState, Version, Versioned, Watch
+from fencelog.ledgers.metastore.paths import (
+    check_change,
+    check_node,
+    check_path,
+    unavailable,
+)
+from fencelog.ledgers.metastore.port import Change, SessionState, Version, Versioned, Watch
 from fencelog.ledgers.metastore.sqlite_tree import Operation, SqliteTree
 from fencelog.ledgers.metastore.watch import (
     SessionListeners,
@@ -100,6 +105,15 @@ class SqliteMetadataStore:
     async def delete(self, path: str, version: Version) -> None:
         check_path(path)
         await self._submit(f"delete {path}", lambda tree: tree.delete(path, version))
+
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        for change in changes:
+            check_change(change)
+        versions: list[Version] = await self._submit(
+            "commit " + ", ".join(change.path for change in changes),
+            lambda tree: tree.commit(changes, self._session_id),
+        )
+        return versions
 
     async def children(self, path: str) -> list[str]:
         check_path(path)

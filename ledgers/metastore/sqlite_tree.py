@@ -26,7 +26,7 @@ from fencelog.ledgers.metastore.paths import (
     unknown,
     version_conflict,
 )
-from fencelog.ledgers.metastore.port import Version, Versioned
+from fencelog.ledgers.metastore.port import Change, Create, Set, Version, Versioned
 
 FORMAT_VERSION = 2
 """The format of the file: its ``PRAGMA user_version``."""
@@ -143,6 +143,20 @@ class SqliteTree:
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
         self._changed.append(path)
 
+    def commit(self, changes: Sequence[Change], owner: int) -> list[Version]:
+        """Make all changes or none; the nodes that are ``ephemeral`` are this session's."""
+        known = len(self._changed)
+        self._connection.execute("SAVEPOINT changes")
+        try:
+            versions = [self._make(change, owner) for change in changes]
+        except FencelogError:
+            self._connection.execute("ROLLBACK TO changes")
+            del self._changed[known:]
+            raise
+        finally:
+            self._connection.execute("RELEASE changes")
+        return versions
+
     def children(self, path: str) -> list[str]:
         self.get(path)
         rows = self._connection.execute(
@@ -159,10 +173,18 @@ class SqliteTree:
 
     # -- internals ---------------------------------------------------------------------------------
 
+    def _make(self, change: Change, owner: int) -> Version:
+        if isinstance(change, Create):
+            return self.create(change.path, change.value, owner if change.ephemeral else 0)
+        if isinstance(change, Set):
+            return self.set(change.path, change.value, change.version)
+        self.delete(change.path, change.version)
+        return change.version
+
     def _attempt(self, operation: Operation) -> Any:
         try:
             return operation(self)
-        except FencelogError as error:  # raised before anything was written
+        except FencelogError as error:  # nothing is written, or it was rolled back
             return error
 
     def _fail(self, error: sqlite3.Error, count: int) -> list[Any]:

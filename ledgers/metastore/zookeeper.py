@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore import zookeeper_wire as wire
 from fencelog.ledgers.metastore.paths import (
     below_ephemeral,
-    check_node,
+    check_change,
     check_path,
     exists,
     has_children,
@@ -22,7 +23,17 @@ from fencelog.ledgers.metastore.paths import (
     unavailable,
     version_conflict,
 )
-from fencelog.ledgers.metastore.port import SessionState, Version, Versioned, Watch
+from fencelog.ledgers.metastore.port import (
+    NO_VERSION,
+    Change,
+    Create,
+    Delete,
+    SessionState,
+    Set,
+    Version,
+    Versioned,
+    Watch,
+)
 from fencelog.ledgers.metastore.watch import SessionListeners, WatchTable
 from fencelog.ledgers.metastore.zookeeper_incarnations import (
     GUARDS_PATH,
@@ -89,23 +100,8 @@ class ZooKeeperMetadataStore:
     async def create(
         self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
     ) -> Version:
-        check_node(path, value)
-        node = GuardedNode(self._root, path)
-        incarnation = UNGUARDED
-        if not once:
-            incarnation = int.from_bytes(self._host.random_bytes(INCARNATION_BYTES), "big")
-        while True:
-            try:
-                operations = node.create(value, incarnation=incarnation, ephemeral=ephemeral)
-                await self._commit(f"create {path}", operations, guard_gone=NoNodeError)
-                return Version(incarnation, 0)
-            except NodeExistsError:
-                raise exists(path) from None
-            except NoChildrenForEphemeralsError:
-                raise below_ephemeral(path) from None
-            except NoNodeError:  # the parent of either node
-                await self._ensure(parent_of(self._root + path))
-                await self._ensure(self._root + GUARDS_PATH)
+        (version,) = await self.commit([Create(path, value, ephemeral, once)])
+        return version
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
@@ -116,29 +112,39 @@ class ZooKeeperMetadataStore:
         return decode_node(path, value, stat)
 
     async def set(self, path: str, value: bytes, version: Version) -> Version:
-        check_node(path, value)
-        node = GuardedNode(self._root, path)
-        try:
-            operations = node.set(value, version)
-            await self._commit(f"set {path}", operations, guard_gone=BadVersionError)
-        except NoNodeError:
-            raise not_found(path) from None
-        except BadVersionError:
-            raise version_conflict(path, version) from None
-        return Version(version.incarnation, version.number + 1)
+        (changed,) = await self.commit([Set(path, value, version)])
+        return changed
 
     async def delete(self, path: str, version: Version) -> None:
-        check_path(path)
-        node = GuardedNode(self._root, path)
-        try:
-            operations = node.delete(version)
-            await self._commit(f"delete {path}", operations, guard_gone=BadVersionError)
-        except NoNodeError:
-            raise not_found(path) from None
-        except BadVersionError:
-            raise version_conflict(path, version) from None
-        except NotEmptyError:
-            raise has_children(path) from None
+        await self.commit([Delete(path, version)])
+
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        for change in changes:
+            check_change(change)
+        what = ", ".join(f"{type(each).__name__.lower()} {each.path}" for each in changes)
+        parts = [self._part_of(change) for change in changes]
+        request = wire.transaction([operation for part in parts for operation in part.operations])
+        while True:
+            results = await self._session.write(what, request)
+            missing = _parent_that_is_missing(what, parts, results)
+            if missing is None:
+                return [part.version for part in parts]
+            await self._ensure(parent_of(self._root + missing))
+            await self._ensure(self._root + GUARDS_PATH)
+
+    def _part_of(self, change: Change) -> _Part:
+        node = GuardedNode(self._root, change.path)
+        if isinstance(change, Delete):
+            return _Part(change, node.delete(change.version), change.version, change.version)
+        if isinstance(change, Set):
+            version = Version(change.version.incarnation, change.version.number + 1)
+            operations = node.set(change.value, change.version)
+            return _Part(change, operations, version, change.version)
+        incarnation = UNGUARDED
+        if not change.once:
+            incarnation = int.from_bytes(self._host.random_bytes(INCARNATION_BYTES), "big")
+        operations = node.create(change.value, incarnation=incarnation, ephemeral=change.ephemeral)
+        return _Part(change, operations, Version(incarnation, 0))
 
     async def children(self, path: str) -> list[str]:
         check_path(path)
@@ -198,17 +204,6 @@ class ZooKeeperMetadataStore:
     def _on_event(self, node: str) -> None:
         self._watches.refresh(node.removeprefix(self._root))
 
-    async def _commit(
-        self, what: str, operations: Sequence[NodeOperation], *, guard_gone: type[Refusal]
-    ) -> None:
-        results = await self._session.write(what, wire.transaction(operations))
-        try:
-            check_committed(results, guard_gone=guard_gone)
-        except Refusal:
-            raise
-        except ServerError as error:  # of the session, say, and not of a node
-            raise unavailable(what, f"refused with {error}") from error
-
     async def _ensure(self, node: str) -> None:
         """Create an empty node, and its missing parents, if it is not there.
 
@@ -216,9 +211,10 @@ class ZooKeeperMetadataStore:
         outcome is sent again.
         """
         while node:  # the root of all is always there
+            what = f"create {node}"
             try:
-                created = [wire.create(node, b"")]
-                await self._commit(f"create {node}", created, guard_gone=NoNodeError)
+                created = wire.transaction([wire.create(node, b"")])
+                _check(what, await self._session.write(what, created), guard_gone=NoNodeError)
                 return
             except NodeExistsError:
                 return
@@ -229,3 +225,49 @@ class ZooKeeperMetadataStore:
             except FencelogError as error:
                 if error.code is not ErrorCode.METADATA_UNKNOWN:
                     raise
+
+
+class _Part(NamedTuple):
+    """The operations of one change in a transaction, the node's version after it, and the one that
+    it is based on."""
+
+    change: Change
+    operations: Sequence[NodeOperation]
+    version: Version
+    based_on: Version = NO_VERSION
+
+
+def _parent_that_is_missing(
+    what: str, parts: Sequence[_Part], results: Sequence[ServerError | None]
+) -> str | None:
+    """Return None if the transaction is committed, and the path of a node that could not be created
+    because it, or its guard, has no parent. Raises FencelogError: why the transaction was
+    refused."""
+    at = 0
+    for change, operations, _, based_on in parts:
+        own, at = results[at : at + len(operations)], at + len(operations)
+        path, is_new = change.path, isinstance(change, Create)
+        try:
+            _check(what, own, guard_gone=NoNodeError if is_new else BadVersionError)
+        except NodeExistsError:
+            raise exists(path) from None
+        except NoChildrenForEphemeralsError:
+            raise below_ephemeral(path) from None
+        except NoNodeError:
+            if is_new:
+                return path
+            raise not_found(path) from None
+        except BadVersionError:
+            raise version_conflict(path, based_on) from None
+        except NotEmptyError:
+            raise has_children(path) from None
+    return None
+
+
+def _check(what: str, results: Sequence[ServerError | None], *, guard_gone: type[Refusal]) -> None:
+    try:
+        check_committed(results, guard_gone=guard_gone)
+    except Refusal:
+        raise
+    except ServerError as error:  # of the session, say, and not of a node
+        raise unavailable(what, f"refused with {error}") from error

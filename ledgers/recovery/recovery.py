@@ -11,12 +11,15 @@
 
 It may be interrupted anywhere and repeated, and any number of recoverers converge. ``rules`` and
 ``machine`` decide what to do; this module does it.
+
+``find_end`` leaves step 5 to its caller, and takes step 1 only before it writes: nothing has to be
+announced by a recoverer of which no bookie holds anything.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
@@ -24,9 +27,11 @@ from typing import NamedTuple
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import Entry, slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.store import replacement_of
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery, closed_by_recoverer
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess, update_metadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
+from fencelog.ledgers.metastore.port import Set
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.reader.entry_reads import verified_reply
 from fencelog.ledgers.reader.fan_out import answers, cancel_all
@@ -41,6 +46,19 @@ from fencelog.ledgers.recovery.machine import (
 from fencelog.ledgers.recovery.rules import AcceptedLoss, FenceRound, Verdict
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.core import ChangeEnsemble, Send
+
+
+class FoundEnd(NamedTuple):
+    """A fenced ledger whose end is found and durable: its metadata as ``change`` makes it CLOSED;
+    None: it is closed already. ``last``: as in ``Recovered``."""
+
+    metadata: LedgerMetadata
+    last: Entry | None = None
+    change: Set | None = None
+
+
+class _ChangedMeanwhile(Exception):
+    """The end of a recovery that was not announced in time."""
 
 
 class Recovered(NamedTuple):
@@ -88,16 +106,8 @@ async def recover_with_last(
     if base.is_closed:
         return Recovered(base)
     try:
-        fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
-        for index, error in fence.failed.items():
-            if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # otherwise it takes entries
-                placement.report_failure(fence.members[index])
-        recovery = _Recovery(
-            RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted),
-            base,
-            bookies=bookies,
-            placement=placement,
-            key=key,
+        recovery = await _fenced(
+            base, bookies=bookies, placement=placement, key=key, accepted=accepted
         )
         end = await recovery.run()
     except FencelogError as error:
@@ -112,6 +122,74 @@ async def recover_with_last(
     closed, _ = await update_metadata(ledgers, base, version, close)
     is_ours = (closed.last_entry_id, closed.length) == (end.last_entry_id, end.length)
     return Recovered(closed, end.last if is_ours else None)
+
+
+async def find_end(
+    ledger_id: int,
+    *,
+    ledgers: MetadataAccess,
+    bookies: BookieDirectory,
+    placement: Placement,
+    key: bytes = b"",
+) -> FoundEnd:
+    """Fence a ledger and find its end, to be closed by the caller's commit of ``change``: the only
+    proof of the end. It is refused if the metadata was changed since it was read here, by its
+    writer or by another recoverer; then nothing is known of the end.
+
+    Raises RECOVERY_INCOMPLETE, LEDGER_NOT_FOUND, METADATA_UNAVAILABLE as ``recover_with_last``.
+    """
+    base, version = await ledgers.get(ledger_id)
+    if base.is_closed:
+        return FoundEnd(base)
+    snapshot = base
+
+    async def announce() -> None:
+        nonlocal base, version
+        base, version = await update_metadata(ledgers, base, version, begin_recovery)
+        if base.is_closed or base.fragments != snapshot.fragments:
+            raise _ChangedMeanwhile
+
+    try:
+        recovery = await _fenced(base, bookies=bookies, placement=placement, key=key)
+        end = await recovery.run(announce)
+    except _ChangedMeanwhile:  # once more, of what its writer has left open, from the beginning
+        found = await recover_with_last(
+            ledger_id, ledgers=ledgers, bookies=bookies, placement=placement, key=key
+        )
+        return FoundEnd(*found)
+    except FencelogError as error:
+        return FoundEnd(await _closed_by_another(ledger_id, ledgers, error))
+    closed = closed_by_recoverer(
+        base,
+        snapshot=snapshot,
+        fragments=end.fragments,
+        last_entry_id=end.last_entry_id,
+        length=end.length,
+    )
+    assert closed is not None
+    return FoundEnd(closed, end.last, replacement_of(closed, version))
+
+
+async def _fenced(
+    base: LedgerMetadata,
+    *,
+    bookies: BookieDirectory,
+    placement: Placement,
+    key: bytes,
+    accepted: AcceptedLoss | None = None,
+) -> _Recovery:
+    """Fence a ledger; return the rest of its recovery."""
+    fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
+    for index, error in fence.failed.items():
+        if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # otherwise it takes entries
+            placement.report_failure(fence.members[index])
+    return _Recovery(
+        RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted),
+        base,
+        bookies=bookies,
+        placement=placement,
+        key=key,
+    )
 
 
 async def _closed_by_another(
@@ -173,11 +251,26 @@ class _Recovery:
         self._core = core
         self._reads: dict[asyncio.Task[Copy], int] = {}
         self._end: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+        self._is_announced = True
+        self._has_to_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held: list[RecoveryEffect] = []
+        """The adds that wait until the recovery is announced."""
 
-    async def run(self) -> Close:
-        """Return how to close the ledger. Raises the error with which the core aborts."""
+    async def run(self, announce: Callable[[], Awaitable[None]] | None = None) -> Close:
+        """Return how to close the ledger; ``announce`` comes before the first entry is written.
+        Raises the error with which the core aborts, or that of ``announce``."""
+        self._is_announced = announce is None
         try:
             self._carry_out(self._core.start)
+            if announce is not None:
+                await asyncio.wait(
+                    (self._end, self._has_to_write), return_when=asyncio.FIRST_COMPLETED
+                )
+                if not self._end.done():
+                    await announce()
+                    self._is_announced = True
+                    held, self._held = self._held, []
+                    self._carry_out(lambda: held)
             return await self._end
         finally:
             await cancel_all(list(self._reads))
@@ -195,6 +288,11 @@ class _Recovery:
                 self._end.set_exception(error)
 
     def _execute(self, effect: RecoveryEffect) -> None:
+        if not self._is_announced and isinstance(effect, Send):
+            self._held.append(effect)
+            if not self._has_to_write.done():
+                self._has_to_write.set_result(None)
+            return
         match effect:
             case ReadCopy():
                 read = asyncio.get_running_loop().create_task(self._read(effect))

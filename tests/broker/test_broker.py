@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -254,7 +255,7 @@ async def test_a_list_that_changes_during_a_takeover_is_read_again(
     store.disconnect()
     store.expire()
     rolling = await b.topics.open_ledger_list(info, 0)
-    changes: list[asyncio.Task[None]] = []
+    changes: list[asyncio.Task[Any]] = []
 
     def roll() -> None:
         if not changes:

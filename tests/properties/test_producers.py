@@ -141,7 +141,7 @@ class World:
         state = PartitionState([self.table])
         for event in json.loads(json.dumps(self.events)):
             state.apply(event)
-        await replay_producers(self.ledgers, self.ledger_list, {}, self.table)
+        await replay_producers(self.ledgers.open, self.ledger_list, {}, self.table)
         assert list(self.table.snapshot()) == list(previous.snapshot())
         self.events = list(self.table.snapshot())  # the state log goes on in a new ledger
         list(self.table.changes())

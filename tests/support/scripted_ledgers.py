@@ -12,11 +12,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from fencelog.ledgers.client import Replication
+from fencelog.ledgers.client import NewLedger, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
-from fencelog.ledgers.recovery.recovery import Recovered
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.recovery.recovery import FoundEnd
 
 
 class ScriptedWriter:
@@ -149,6 +150,7 @@ class ScriptedLedgers:
         self.create_gate.set()
         self.recover_gate = asyncio.Event()
         self.recover_gate.set()
+        self._last_id = 0
         self.writers: dict[int, ScriptedWriter] = {}
         self.stored: dict[int, int] = {}
         """The last entry that a recovery of each ledger finds; default: the last appended one."""
@@ -174,12 +176,19 @@ class ScriptedLedgers:
         on_failure: Callable[[FencelogError], None],
         properties: Mapping[str, str] | None = None,
     ) -> ScriptedWriter:
+        new = await self.prepare(replication, properties=properties)
+        return await self.begin(new, None, on_ack=on_ack, on_failure=on_failure)
+
+    async def prepare(
+        self, replication: Replication, *, properties: Mapping[str, str] | None = None
+    ) -> NewLedger:
         await asyncio.sleep(0)
         await self.create_gate.wait()
         self.before_create()
         if self.create_errors:
             raise self.create_errors.pop(0)
-        ledger_id = len(self.writers) + 1
+        self._last_id += 1
+        ledger_id = self._last_id
         metadata = new_metadata(
             ledger_id,
             ensemble=tuple(f"b{n}" for n in range(replication.ensemble_size)),
@@ -188,9 +197,19 @@ class ScriptedLedgers:
             token=str(ledger_id),
             properties=properties,
         )
-        self.writers[ledger_id] = ScriptedWriter(self, metadata, on_ack, on_failure)
-        self.log.append(f"create {ledger_id}")
-        return self.writers[ledger_id]
+        return NewLedger(metadata, {})
+
+    async def begin(
+        self,
+        new: NewLedger,
+        version: Version | None,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+    ) -> ScriptedWriter:
+        self.writers[new.ledger_id] = ScriptedWriter(self, new.metadata, on_ack, on_failure)
+        self.log.append(f"create {new.ledger_id}")
+        return self.writers[new.ledger_id]
 
     def check_placement(self, replication: Replication) -> None:
         if self.placement_error is not None:
@@ -222,8 +241,8 @@ class ScriptedLedgers:
             self.close_at(writer, last)
         return self.closed[ledger_id]
 
-    async def recover_with_last(self, ledger_id: int) -> Recovered:
-        return Recovered(await self.recover(ledger_id))
+    async def find_end(self, ledger_id: int) -> FoundEnd:
+        return FoundEnd(await self.recover(ledger_id))
 
     async def describe(
         self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]

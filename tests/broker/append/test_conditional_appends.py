@@ -155,4 +155,4 @@ async def test_producers_known_beyond_the_log_are_a_corruption(ledgers: Scripted
     facts = Sealed(entries=1, messages=4, size=0, last_publish_us=0, sealed_us=0)
     ledger_list = LedgerList(segments=(Segment(1, 0, 0, facts),))
     with pytest.raises(FencelogError, match="ends at offset 4, its producers are known up to 5"):
-        await replay_producers(ledgers, ledger_list, {}, table)
+        await replay_producers(ledgers.open, ledger_list, {}, table)

@@ -30,6 +30,7 @@ from fencelog.ledgers.format.entry_header import (
     read_entry_header,
     read_ranges,
 )
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.broker_stage import ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader, ScriptedWriter
@@ -290,17 +291,22 @@ async def test_a_takeover_reads_little_behind_the_last_snapshot(
         await send(log, sequence)
     await until(lambda: log._state_log._scribe is None)
     readers: list[ScriptedReader] = []
-    open_ = ledgers.open
+    reader_of = ledgers.reader
 
-    async def counted(ledger_id: int) -> ScriptedReader:
-        readers.append(await open_(ledger_id))
+    def counted(metadata: LedgerMetadata) -> ScriptedReader:
+        readers.append(reader_of(metadata))
         return readers[-1]
 
-    monkeypatch.setattr(ledgers, "open", counted)
+    monkeypatch.setattr(ledgers, "reader", counted)
     following = await stage.open()
-    (reader,) = readers
-    read = {entry for first, last in reader.reads for entry in range(first, last + 1)}
-    assert len(read) < 40
+    assert {reader.metadata.ledger_id for reader in readers} == {1, 2}  # and the state ledger
+    read = {
+        entry
+        for reader in readers
+        for first, last in reader.reads
+        for entry in range(first, last + 1)
+    }
+    assert 10 <= len(read) < 40
     assert (await send(following, 94)).offset == 94
     assert (await send(following, 95)).offset == 95
 

@@ -120,24 +120,22 @@ async def test_a_topic_that_comes_during_the_sweep_is_known(
     assert created[0].topic_id in await children(LOGS_PATH)
 
 
-async def test_a_takeover_under_way_keeps_its_ledger(
-    scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+async def test_a_roll_under_way_keeps_its_ledger(
+    scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    """The takeover has created its ledger, and not listed it yet: the sweep comes by at this
-    moment."""
-    previous = await scene.log()
-    await previous.append_message(Message(b"y"))
-    info = await scene.registry.get(NAME)
-    node = await scene.registry.open_ledger_list(info, 0)
-    change = node.change
+    """The roll has created its ledger, and not listed it yet: the sweep comes by at this moment."""
+    log = await scene.log(policy=Policy(roll_entries=1))
+    change = log._node.change
     found: list[Swept] = []
 
     async def sweep_first(next_of: Callable[[LedgerList], LedgerList]) -> None:
         found.append(await scene.sweep.sweep())
         await change(next_of)
 
-    monkeypatch.setattr(node, "change", sweep_first)
-    log = await scene.stage.open(node=node)
+    monkeypatch.setattr(log._node, "change", sweep_first)
+    await log.append_message(Message(b"y"))
+    await until(lambda: len(log._node.ledger_list.segments) == 2)
+    assert 2 in ledgers.writers
     assert found[0].ledgers == []
     assert (await log.append_message(Message(b"x"))).offset == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 import pytest
 
@@ -16,7 +16,7 @@ from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, pack_entry
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Change, Version
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.broker_stage import ReadAll, Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -46,8 +46,8 @@ class DeafStore(MemoryMetadataStore):
         super().__init__(cluster)
         self.has_changed = asyncio.Event()
 
-    async def set(self, path: str, value: bytes, version: Version) -> Version:
-        done = await super().set(path, value, version)
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        done = await super().commit(changes)
         if self.is_deaf:
             self.has_changed.set()
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the answer is lost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ from fencelog.broker.ledger_list.ledger_list import (
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.limits import IDLE_COMMITTER_S
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Change, Version
 from tests.support.broker_stage import Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
 
@@ -274,13 +275,13 @@ async def test_who_has_lost_the_list_sends_no_other_change(
     store = await stage.store()
     mine, other = await stage.node(store), await stage.node()
     await other.change(lambda _: opened())
-    change, sent = store.set, list[str]()
+    commit, sent = store.commit, list[str]()
 
-    async def noted(path: str, value: bytes, version: Version) -> Version:
-        sent.append(path)
-        return await change(path, value, version)
+    async def noted(changes: Sequence[Change]) -> list[Version]:
+        sent.extend(change.path for change in changes)
+        return await commit(changes)
 
-    monkeypatch.setattr(store, "set", noted)
+    monkeypatch.setattr(store, "commit", noted)
     changes = [mine.change(lambda _: opened(3)), mine.change(lambda _: opened(4))]
     errors = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(error) for error in errors] == [LedgerListLost] * 2

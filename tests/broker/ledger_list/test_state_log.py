@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -18,7 +18,6 @@ from fencelog.broker.partition.takeover import take_over
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metastore.port import Version
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
@@ -78,11 +77,11 @@ def refuse_changes(node: LedgerListStore, count: int, monkeypatch: pytest.Monkey
     """The store refuses the next changes of the list, for a reason that nobody has foreseen."""
     commit, left = node._set, [count]
 
-    async def refused(value: bytes, token: str) -> Version:
+    async def refused(*change: Any) -> Any:
         left[0] -= 1
         if left[0] >= 0:
             raise FencelogError(ErrorCode.BAD_REQUEST, "the list is too long")
-        return await commit(value, token)
+        return await commit(*change)
 
     monkeypatch.setattr(node, "_set", refused)
 
@@ -223,9 +222,9 @@ async def test_the_former_ledger_stays_until_the_list_names_the_next(
     previous = first.node.ledger_list.state_ledger
     commit, there = first.node._set, list[bool]()
 
-    async def noted(value: bytes, token: str) -> Version:
+    async def noted(*change: Any) -> Any:
         there.append(previous not in ledgers.deleted)
-        return await commit(value, token)
+        return await commit(*change)
 
     monkeypatch.setattr(first.node, "_set", noted)
     ledgers.writer_of(previous).fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
@@ -259,8 +258,8 @@ async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     listed = first.node.ledger_list.state_ledger
     commit, landing = first.node._set, ["once"]
 
-    async def landed(value: bytes, token: str) -> Version:
-        version = await commit(value, token)
+    async def landed(*change: Any) -> Any:
+        version = await commit(*change)
         if landing:
             landing.clear()
             raise FencelogError(ErrorCode.CORRUPT, "the node cannot be read back")

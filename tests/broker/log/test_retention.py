@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -19,7 +19,7 @@ from fencelog.broker.read.stored import ONE_MESSAGE, CompactedBatch, ReadLimits
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Change, Version
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -267,13 +267,13 @@ async def test_a_trim_whose_caller_goes_away_still_frees_its_space(
     """The change of the list goes on; what it let go is deleted at the next look."""
     log = await filled(Policy(roll_entries=1))
     store, may_write = stage.stores[0], asyncio.Event()
-    write = store.set
+    write = store.commit
 
-    async def wait_and_write(path: str, value: bytes, version: Version) -> Version:
+    async def wait_and_write(changes: Sequence[Change]) -> list[Version]:
         await may_write.wait()
-        return await write(path, value, version)
+        return await write(changes)
 
-    monkeypatch.setattr(store, "set", wait_and_write)
+    monkeypatch.setattr(store, "commit", wait_and_write)
     trimming = asyncio.create_task(log.retention.trim(3))
     await until(lambda: log.earliest_offset == 3)
     trimming.cancel()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
-from fencelog.broker.ledger_list.store import LedgerListLost
-from fencelog.ledgers.client import Replication
+from fencelog.broker.ledger_list.store import LedgerChanged, LedgerListLost
+from fencelog.ledgers.client import NewLedger, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
+from fencelog.ledgers.metastore.port import MetadataStore, Set, Version
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from fencelog.ledgers.recovery.recovery import FoundEnd
 from tests.support.broker_stage import ReadAll, Stage
-from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.metadata_nodes import overwrite, plain
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader, ScriptedWriter
 
 
 async def test_nothing_is_served_before_the_list_is_written(
@@ -26,7 +32,7 @@ async def test_nothing_is_served_before_the_list_is_written(
     opening = asyncio.create_task(stage.open(node=node))
     await asyncio.sleep(0.05)
     assert not opening.done()
-    assert ledgers.newest.payloads == []
+    assert ledgers.writers == {}
     store.reconnect()
     log = await opening
     assert (await log.append_message(Message(b"x"))).offset == 0
@@ -225,3 +231,116 @@ async def test_a_listed_ledger_that_is_gone_is_reported_as_such(
     with pytest.raises(FencelogError) as raised:
         await stage.open()
     assert raised.value.code is ErrorCode.LEDGER_NOT_FOUND
+
+
+class OpenEnds(ScriptedLedgers):
+    """Ledgers whose ends are found and left to be closed by a commit, as the real client does;
+    ``node`` stands for the metadata of the recovered ledger."""
+
+    node = "/ledgers/0/0001"
+
+    def __init__(self, store: MetadataStore) -> None:
+        super().__init__()
+        self._store = store
+        self.begun: list[Version | None] = []
+        self.after_end: Callable[[], Awaitable[object]] = self._nothing
+
+    async def find_end(self, ledger_id: int) -> FoundEnd:
+        found = await super().find_end(ledger_id)
+        change = Set(self.node, b"closed", (await self._store.get(self.node)).version)
+        await self.after_end()
+        return FoundEnd(found.metadata, change=change)
+
+    async def begin(
+        self,
+        new: NewLedger,
+        version: Version | None,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+    ) -> ScriptedWriter:
+        self.begun.append(version)
+        return await super().begin(new, version, on_ack=on_ack, on_failure=on_failure)
+
+    async def _nothing(self) -> None: ...
+
+
+@pytest.fixture
+async def ends(stage: Stage) -> OpenEnds:
+    """A log that was written by an owner that is gone."""
+    ledgers = stage.ledgers = OpenEnds(await stage.store())
+    log = await stage.open()
+    await log.append_message(Message(b"x"))
+    return ledgers
+
+
+async def test_ledgers_are_closed_and_created_with_the_list(stage: Stage, ends: OpenEnds) -> None:
+    store = await stage.store()
+    seen: list[bool] = []
+    stage.cluster.subscribe(
+        lambda path: seen.append(stage.cluster.get(ends.node).value == b"closed")
+    )
+    commits = stage.cluster.transactions
+    log = await stage.open(store=store)
+    assert stage.cluster.transactions == commits + 1
+    assert all(seen)
+    assert len(seen) == 3  # the list, and two ledgers
+    created = await store.get("/ledgers/0/0002")
+    assert ends.begun[-1] == created.version
+    assert (await log.append_message(Message(b"y"))).offset == 1
+
+
+async def test_a_ledger_that_was_changed_meanwhile_is_not_taken_for_closed(
+    stage: Stage, ends: OpenEnds
+) -> None:
+    """By its writer, or another recoverer: then the end that was found proves nothing."""
+    other = await stage.store()
+    before = (await stage.node()).ledger_list
+    ends.after_end = lambda: overwrite(other, ends.node, b"changed")
+    with pytest.raises(LedgerChanged) as raised:
+        await stage.open()
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert (await stage.node()).ledger_list == before
+    assert plain(await other.get(ends.node)) == (b"changed", 1, 0)
+    with pytest.raises(FencelogError) as missing:  # nothing is left behind
+        await other.get("/ledgers/0/0002")
+    assert missing.value.code is ErrorCode.METADATA_NOT_FOUND
+    ends.after_end = ends._nothing
+    assert (await stage.open()).tail_offset == 1
+
+
+async def test_the_answer_to_the_commit_may_be_lost(stage: Stage, ends: OpenEnds) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    ends.before_create = lambda: store.lose_replies(1)
+    log = await stage.open(node=node)
+    assert ends.begun[-1] is None
+    assert (await store.get(ends.node)).value == b"closed"
+    assert (await log.append_message(Message(b"y"))).offset == 1
+
+
+async def test_producers_are_read_from_a_ledger_that_is_not_closed_yet(
+    stage: Stage, ends: OpenEnds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (log,) = stage.logs
+    numbered = SequenceRange(0, RANGE_SEQUENCE, producer_digest(b"p"), 0, 0)
+    await log.append_message(Message(b"y"), AppendConditions(numbered))
+
+    async def not_closed(ledger_id: int) -> ScriptedReader:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"ledger {ledger_id} is open")
+
+    monkeypatch.setattr(ends, "open", not_closed)
+    log = await stage.open()
+    again = await log.append_message(Message(b"y"), AppendConditions(numbered))
+    assert (again.offset, again.duplicate) == (1, True)
+
+
+async def test_of_two_commits_one_is_made(stage: Stage, ends: OpenEnds) -> None:
+    nodes = [await stage.node(), await stage.node()]
+    outcomes = await asyncio.gather(
+        *(stage.open(node=node) for node in nodes), return_exceptions=True
+    )
+    lost = [outcome for outcome in outcomes if isinstance(outcome, FencelogError)]
+    assert [type(error) for error in lost] == [LedgerListLost]
+    assert (await stage.node()).ledger_list.epoch == 2
+    assert len(ends.begun) == 2  # the first owner's, and the winner's

@@ -9,14 +9,20 @@ session for its timeout, it expires there, which is learnt here at the next conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metastore.memory import MemoryCluster
-from fencelog.ledgers.metastore.paths import check_node, check_path, unavailable, unknown
-from fencelog.ledgers.metastore.port import SessionState, Version, Versioned, Watch
+from fencelog.ledgers.metastore.paths import (
+    check_change,
+    check_node,
+    check_path,
+    unavailable,
+    unknown,
+)
+from fencelog.ledgers.metastore.port import Change, SessionState, Version, Versioned, Watch
 from fencelog.ledgers.metastore.watch import SessionListeners, WatchTable
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import current_process
@@ -118,6 +124,14 @@ class SimStore:
     async def delete(self, path: str, version: Version) -> None:
         check_path(path)
         await self._write(f"delete {path}", lambda tree, _: tree.delete(path, version))
+
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        for change in changes:
+            check_change(change)
+        return await self._write(
+            ", ".join(f"{type(each).__name__.lower()} {each.path}" for each in changes),
+            lambda tree, session: tree.commit(changes, owner=session),
+        )
 
     async def children(self, path: str) -> list[str]:
         check_path(path)

@@ -12,7 +12,8 @@ from fencelog.ledgers.metastore.port import Versioned
 
 
 class TreeHistory:
-    """Changes of a tree, numbered from 1 (ZooKeeper's zxid); state 0 is what was there before."""
+    """Changes of a tree, numbered from 1 (ZooKeeper's zxid); state 0 is what was there before. What
+    is committed together has one number: no server shows a part of it."""
 
     def __init__(self, cluster: MemoryCluster, now_us: Callable[[], int]) -> None:
         self._cluster = cluster
@@ -20,6 +21,7 @@ class TreeHistory:
         self._values: dict[str, list[tuple[int, Versioned | None]]] = {}
         self._names: dict[str, dict[str, None]] = {}
         self._times_us: list[int] = []
+        self._transactions = 0
         self._take("")
         cluster.subscribe(self._changed)
 
@@ -55,7 +57,9 @@ class TreeHistory:
             self._take(f"{path}/{name}")
 
     def _changed(self, path: str) -> None:
-        self._times_us.append(self._now_us())
+        if self._transactions != self._cluster.transactions:
+            self._transactions = self._cluster.transactions
+            self._times_us.append(self._now_us())
         self._record(path)
 
     def _record(self, path: str) -> None:

@@ -29,6 +29,7 @@ from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
 from tests.sim.mutants.topics import once as mutants_once
 from tests.sim.mutants.topics import reads as mutants_broker_reads
 from tests.sim.mutants.topics import state as mutants_broker_state
+from tests.sim.mutants.topics import takeovers as mutants_takeovers
 
 LEDGER_MUTANTS: tuple[Mutant, ...] = (
     *mutants_writer.MUTANTS,
@@ -43,6 +44,7 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 
 TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
+    *mutants_takeovers.MUTANTS,
     *mutants_broker_log.MUTANTS,
     *mutants_broker_state.MUTANTS,
     *mutants_broker_cursors.MUTANTS,
@@ -64,6 +66,7 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.MUTANTS,
     *mutants_recovery.ADOPTED,
+    *mutants_recovery.LEFT_TO_A_COMMIT,
     *mutants_replay.BOOT,
     *mutants_storage.DECAYED_HEADERS,
     *mutants_storage.ACROSS_THE_END,

@@ -86,6 +86,7 @@ class History:
         self.bookies: dict[str, BookieMemory] = {}
         self.ends: dict[int, tuple[int, int]] = {}
         """(last entry, length) of each ledger that anybody was told to be closed."""
+        self._found_ends: dict[int, set[tuple[int, int]]] = {}
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str], None] = lambda kind: None
@@ -157,6 +158,11 @@ class History:
                 )
                 return
 
+    def found_end(self, metadata: LedgerMetadata) -> None:
+        """A broker has fenced the ledger and may close it like this, from OPEN too."""
+        end = (metadata.last_entry_id, metadata.length)
+        self._found_ends.setdefault(metadata.ledger_id, set()).add(end)
+
     def told_closed(self, who: str, metadata: LedgerMetadata) -> None:
         """``who`` was told that the ledger is closed, with this end."""
         self.counts["ends told"] += 1
@@ -170,7 +176,10 @@ class History:
         if ledger is None:
             return
         states = {version.state for version in self.metadata.get(ledger_id, ())}
-        if states and LedgerState.IN_RECOVERY not in states and not ledger.is_closing:
+        is_recovered = LedgerState.IN_RECOVERY in states or end in self._found_ends.get(
+            ledger_id, ()
+        )
+        if states and not is_recovered and not ledger.is_closing:
             self.violate(3, f"{who}: ledger {ledger_id} was closed without a recovery")
         if metadata.last_entry_id < ledger.acknowledged:
             self.violate(

@@ -7,17 +7,17 @@ list of ledgers is changed by one instance at a time, and never by one that has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.ledger_list.store import LedgerListStore
-from fencelog.ledgers.client import LedgerClient, Replication
+from fencelog.ledgers.client import LedgerClient, NewLedger, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.metastore.port import Version
-from fencelog.ledgers.recovery.recovery import Recovered
+from fencelog.ledgers.metastore.port import Change, Version
+from fencelog.ledgers.recovery.recovery import FoundEnd
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.sim.oracle.history import History, WrittenLedger
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -44,6 +44,42 @@ class ObservedLedgers:
         on_failure: Callable[[FencelogError], None],
         properties: Mapping[str, str] | None = None,
     ) -> ObservedWriter:
+        return await self._observed(
+            replication,
+            on_ack,
+            on_failure,
+            lambda acknowledged, failed: self._client.create(
+                replication, on_ack=acknowledged, on_failure=failed, properties=properties
+            ),
+        )
+
+    async def begin(
+        self,
+        new: NewLedger,
+        version: Version | None,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+    ) -> ObservedWriter:
+        metadata = new.metadata
+        return await self._observed(
+            Replication(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
+            on_ack,
+            on_failure,
+            lambda acknowledged, failed: self._client.begin(
+                new, version, on_ack=acknowledged, on_failure=failed
+            ),
+        )
+
+    async def _observed(
+        self,
+        replication: Replication,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+        make: Callable[
+            [Callable[[int], None], Callable[[FencelogError], None]], Awaitable[LedgerWriter]
+        ],
+    ) -> ObservedWriter:
         ledger = WrittenLedger(0, replication)
 
         def acknowledged(lac: int) -> None:
@@ -58,9 +94,7 @@ class ObservedLedgers:
             ledger.failure = error.code.slug
             on_failure(error)
 
-        writer = await self._client.create(
-            replication, on_ack=acknowledged, on_failure=failed, properties=properties
-        )
+        writer = await make(acknowledged, failed)
         ledger.ledger_id = writer.ledger_id
         if self._history.ledgers.setdefault(writer.ledger_id, ledger) is not ledger:
             self._history.violate(3, f"ledger id {writer.ledger_id} was given twice")
@@ -70,12 +104,17 @@ class ObservedLedgers:
         self._client.check_placement(replication)
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
-        return (await self.recover_with_last(ledger_id)).metadata
+        metadata = await self._client.recover(ledger_id)
+        self._history.told_closed("a broker", metadata)
+        return metadata
 
-    async def recover_with_last(self, ledger_id: int) -> Recovered:
-        recovered = await self._client.recover_with_last(ledger_id)
-        self._history.told_closed("a broker", recovered.metadata)
-        return recovered
+    async def find_end(self, ledger_id: int) -> FoundEnd:
+        found = await self._client.find_end(ledger_id)
+        if found.change is None:
+            self._history.told_closed("a broker", found.metadata)
+        else:
+            self._history.found_end(found.metadata)
+        return found
 
 
 class ObservedWriter:
@@ -119,14 +158,15 @@ class ObservedChanges:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def set(self, path: str, value: bytes, version: Version) -> Version:
+    async def commit(self, changes: Sequence[Change]) -> list[Version]:
+        path = self._node.path
         if self._is_changing:
             self._history.violate(16, f"two changes of {path} at once (I3)")
         if self._node.lost is not None:
             self._history.violate(16, f"{path} is changed by an instance that has lost it (I3)")
         self._is_changing = True
         try:
-            return await self._store.set(path, value, version)
+            return await self._store.commit(changes)
         finally:
             self._is_changing = False
 

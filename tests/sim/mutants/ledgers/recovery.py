@@ -383,6 +383,24 @@ REWRITING = (
 
 MUTANTS = (*COVERAGE, *FENCING, *READING, *REWRITING, *CLOSING)
 
+LEFT_TO_A_COMMIT = (
+    Mutant(
+        "rewritten-unannounced",
+        "PROTOCOL.md rules 4 and 10",
+        "A recovery that writes leaves its ledger open until the close.",
+        (
+            Edit(
+                SHELL,
+                "_Recovery.run",
+                "self._is_announced = announce is None",
+                "self._is_announced = True",
+            ),
+        ),
+    ),
+)
+"""A bookie has to join by an ensemble change of a takeover's recovery, and lose its disk before the
+close."""
+
 ADOPTED = (
     Mutant(
         "last-entry-of-another-end",

@@ -49,6 +49,7 @@ TESTS = {
         "last-entry-of-another-end",
         "recovery-reads-its-own-ensembles",
     ),
+    "tests/ledgers/recovery/test_find_end.py": ("rewritten-unannounced",),
     "tests/ledgers/recovery/test_recovery.py": (
         "lac-reads-do-not-fence",
         "recovery-does-not-fence",

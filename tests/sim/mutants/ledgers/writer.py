@@ -302,9 +302,9 @@ METADATA = (
             ),
             Edit(
                 STORE,
-                "LedgerStore.create.create",
-                "                if found.token != metadata.token:\n",
-                "                if False:\n",
+                "LedgerStore.first_version",
+                "return version.first if found.token == metadata.token else None",
+                "return version.first",
             ),
         ),
     ),

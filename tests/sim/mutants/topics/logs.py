@@ -32,9 +32,9 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n",
+                "        metadata, last = await self._find_end(ledger_id)\n",
                 "        if segment is self._loaded.segments[-1]:\n"
-                "            metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
+                "            metadata, last = await self._find_end(ledger_id)\n"
                 "        else:\n" + _UNFENCED,
             ),
         ),
@@ -47,7 +47,7 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n",
+                "        metadata, last = await self._find_end(ledger_id)\n",
                 "        if True:\n" + _UNFENCED,
             ),
         ),
@@ -73,11 +73,11 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
+                "        metadata, last = await self._find_end(ledger_id)\n"
                 "        sealed = await _facts_of(factory.ledgers, metadata, last, "
                 "now_us=factory.host.now_us())\n",
                 "        try:\n"
-                "            metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
+                "            metadata, last = await self._find_end(ledger_id)\n"
                 "            sealed = await _facts_of(factory.ledgers, metadata, last, "
                 "now_us=factory.host.now_us())\n"
                 "        except FencelogError:\n"
@@ -95,9 +95,9 @@ TAKING_OVER = (
             Edit(
                 NODE,
                 "LedgerListStore._set",
-                "                return await self._store.set(self.path, value, self._version)\n",
+                "                own = Set(self.path, value, self._version)\n",
                 "                self._version = (await self._store.get(self.path)).version\n"
-                "                return await self._store.set(self.path, value, self._version)\n",
+                "                own = Set(self.path, value, self._version)\n",
             ),
         ),
     ),
@@ -127,8 +127,8 @@ AMBIGUOUS = (
                 "LedgerListStore._set",
                 "                    found, version = await self._read_back()\n"
                 "                    if found is not None and found.token == token:\n"
-                "                        return version\n",
-                "                    found = self.ledger_list\n",
+                "                        return version, None\n",
+                "                    found, version = self.ledger_list, NO_VERSION\n",
             ),
         ),
     ),
@@ -154,7 +154,7 @@ AMBIGUOUS = (
                 NODE,
                 "LedgerListStore._set",
                 "                    if found is not None and found.token == token:\n"
-                "                        return version\n",
+                "                        return version, None\n",
                 "",
             ),
             Edit(

@@ -33,9 +33,9 @@ MUTANTS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n",
+                "        metadata, last = await self._find_end(ledger_id)\n",
                 "        try:\n"
-                "            metadata, last = await factory.ledgers.recover_with_last(ledger_id)\n"
+                "            metadata, last = await self._find_end(ledger_id)\n"
                 "        except FencelogError as error:\n"
                 f"            if {_INCOMPLETE}:\n"
                 "                raise\n"

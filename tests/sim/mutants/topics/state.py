@@ -20,8 +20,8 @@ PRODUCERS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._restore",
-                "        await replay_producers(ledgers, loaded, self._sealed, self._producers)\n",
-                "",
+                "await replay_producers(self._open, loaded, self._sealed, self._producers)",
+                "pass",
             ),
         ),
     ),
@@ -150,7 +150,7 @@ STATE_LOGS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._restore",
-                "            metadata = await ledgers.recover(loaded.state_ledger)\n",
+                "            metadata, _ = await self._find_end(loaded.state_ledger)\n",
                 "            reader = await ledgers.open(loaded.state_ledger)\n"
                 "            last = await reader.read_lac()\n"
                 '            replace = __import__("dataclasses").replace\n'

@@ -84,6 +84,8 @@ TESTS = {
         "terminated-until-a-takeover",
     ),
     "tests/broker/partition/test_takeover.py": (
+        "changed-ledger-taken-for-closed",
+        "sealed-and-not-closed",
         "empty-because-not-found",
         "unrecovered-ledger-ends-as-read",
     ),
