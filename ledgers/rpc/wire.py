@@ -146,15 +146,27 @@ def is_reply_to(op: Op, frame: Frame) -> bool:
     return frame.status != 0 or least <= len(frame.body) <= most
 
 
+SMALL_PART_BYTES = 4096
+"""The size below which received parts of a frame are put together at once."""
+
+
 class FrameReader:
     """A reader that cuts a byte stream into frames. One per connection; holds at most one partial
     frame."""
 
-    __slots__ = ("_buffer", "_max_bytes")
+    __slots__ = ("_begun", "_max_bytes", "_missing", "_parts", "_rest")
 
     def __init__(self, max_bytes: int = MAX_HELLO_BYTES) -> None:
-        self._buffer = bytearray()
         self._max_bytes = max_bytes
+        self._rest = b""
+        self._begun: tuple[int, int, int, int] | None = None
+        self._parts: list[bytes | bytearray | memoryview] = []
+        self._missing = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the frame that is not complete yet."""
+        return len(self._rest) + sum(map(len, self._parts))
 
     def accept_large_frames(self) -> None:
         """Accept frames up to MAX_FRAME_BYTES, as after the handshake."""
@@ -165,34 +177,48 @@ class FrameReader:
 
         Raises ProtocolError; the stream is then unusable.
         """
-        buffer = self._buffer
-        if not buffer and len(data) >= FRAME_HEADER.size:
+        if self._begun is None and not self._rest and len(data) >= FRAME_HEADER.size:
             length, op, flags, status, request_id = FRAME_HEADER.unpack_from(data)
             if length + 4 == len(data) and 8 <= length <= self._max_bytes:  # one frame: mostly
                 return [Frame(op, flags, status, request_id, data[FRAME_HEADER.size :])]
-        buffer += data
         frames: list[Frame] = []
-        position, available = 0, len(buffer)
+        position = 0
+        if self._begun is not None:
+            position = min(self._missing, len(data))
+            self._add_part(data, position)
+            if self._missing:
+                return frames
+            frames.append(Frame(*self._begun, b"".join(self._parts)))
+            self._begun, self._parts = None, []
+        elif self._rest:
+            data = self._rest + data
+        available = len(data)
         unpack = FRAME_HEADER.unpack_from
-        view = memoryview(buffer)
-        try:
-            while available - position >= FRAME_HEADER.size:
-                length, op, flags, status, request_id = unpack(buffer, position)
-                if not 8 <= length <= self._max_bytes:
-                    raise ProtocolError(
-                        f"frame of {length} bytes is not within 8..{self._max_bytes}"
-                    )
-                end = position + 4 + length
-                if end > available:
-                    break
-                body = bytes(view[position + FRAME_HEADER.size : end])
-                frames.append(Frame(op, flags, status, request_id, body))
-                position = end
-        finally:
-            view.release()
-        if position:
-            del buffer[:position]
+        while available - position >= FRAME_HEADER.size:
+            length, op, flags, status, request_id = unpack(data, position)
+            if not 8 <= length <= self._max_bytes:
+                raise ProtocolError(f"frame of {length} bytes is not within 8..{self._max_bytes}")
+            start = position + FRAME_HEADER.size
+            position += 4 + length
+            if position > available:
+                self._begun = (op, flags, status, request_id)
+                self._parts, self._missing = [data[start:]], position - available
+                break
+            frames.append(Frame(op, flags, status, request_id, data[start:position]))
+        self._rest = data[position:]
         return frames
+
+    def _add_part(self, data: bytes, size: int) -> None:
+        """Keep the first bytes of ``data`` for the frame that has begun: as they came, to be joined
+        once, but small ones together, since each object would take more than its bytes."""
+        self._missing -= size
+        last = self._parts[-1]
+        if size >= SMALL_PART_BYTES:
+            self._parts.append(data if size == len(data) else memoryview(data)[:size])
+        elif isinstance(last, bytearray):
+            last += data[:size]
+        else:
+            self._parts.append(bytearray(data[:size]))
 
 
 def encode_hello(fields: Mapping[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ nullable): Spark 4.2 and later refuse anything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
 _NO_HEADER = pa.array([], HEADER)
+
+CONSTANTS = 8
+"""The repeated values that are kept: topic and partition, each in a few lengths."""
 
 _NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
 """The numbers 0, 1, 2, …: offsets are the base offset added to a slice of them."""
@@ -63,11 +67,11 @@ def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _topic(stretch: Stretch) -> pa.Array:
-    return _repeated([stretch.topic], [stretch.rows], pa.string())
+    return _constant(stretch.topic, stretch.rows, pa.string())
 
 
 def _partition(stretch: Stretch) -> pa.Array:
-    return _repeated([stretch.partition], [stretch.rows], pa.int32())
+    return _constant(stretch.partition, stretch.rows, pa.int32())
 
 
 def _offset(stretch: Stretch) -> pa.Array:
@@ -87,9 +91,17 @@ def _publish_time(stretch: Stretch) -> pa.Array:
     return _repeated(stretch.publish_times, stretch.counts, TIMESTAMP)
 
 
-def _repeated(
-    values: Sequence[int] | Sequence[str], counts: Sequence[int], kind: pa.DataType
-) -> pa.Array:
+def _constant(value: int | str, rows: int, kind: pa.DataType) -> pa.Array:
+    """Return a column of one value; those of a task share their memory."""
+    return _repetition(value, 1 << rows.bit_length(), kind).slice(0, rows)
+
+
+@lru_cache(CONSTANTS)
+def _repetition(value: int | str, rows: int, kind: pa.DataType) -> pa.Array:
+    return _repeated([value], [rows], kind)
+
+
+def _repeated(values: Sequence[int | str], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
     """Return an array that repeats each value by its count. ``pa.repeat`` takes three times as
     long."""
     ends = pa.array(accumulate(counts), pa.int32())

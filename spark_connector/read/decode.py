@@ -21,9 +21,10 @@ from fencelog.spark_connector.read.columns import Stretch, to_arrow
 from fencelog.spark_connector.read.merge import InvalidBatchError, merge_batches
 
 SMALL_BATCH_ROWS = 8 * 1024
-SMALL_BATCH_BYTES = 1 * MIB
-"""The size that ends a group of merged batches, as SMALL_BATCH_ROWS does. Measured: from 10,000
-rows or 1 MiB on size matters little."""
+SMALL_BATCH_BYTES = 3 * MIB // 4
+"""The size that ends a group of merged batches, as SMALL_BATCH_ROWS does; a batch as large stays
+alone, which spares a copy: thousand messages of 1 KB are one. Measured: from 10,000 rows or 1 MiB
+on size matters little."""
 
 STORED = {"key": HAS_KEY, "event_time": HAS_EVENT_TIME, "headers": HAS_HEADERS}
 """The columns that stored batches may lack."""

@@ -12,7 +12,7 @@ from fencelog.api.client.producer import ExactlyOnceProducer
 from fencelog.api.client.retry import retry_not_applied
 from fencelog.spark_connector.write.batches import Gathered, encoded, route, split
 from fencelog.spark_connector.write.options import WriteOptions
-from fencelog.spark_connector.write.rows import next_rows
+from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import Job, partitions_of
 
 
@@ -29,12 +29,16 @@ async def append_all(
         partitions = await partitions_of(client, options)
         appends = _Appends(client, options, turn, job)
         gathered, count = Gathered(), 0
-        while (batch := await next_rows(rows)) is not None:
+
+        async def write(batch: pa.RecordBatch) -> None:
+            nonlocal count
             count += batch.num_rows
             for partition, part in gathered.add(
                 split(batch, route(batch, partitions, turn % partitions))
             ):
                 await appends.append(partition, part)
+
+        await take_rows(rows, write)
         for partition, part in gathered.rest():
             await appends.append(partition, part)
         return count

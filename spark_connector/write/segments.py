@@ -26,7 +26,7 @@ from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.write.batches import Gathered, encoded, route, split
 from fencelog.spark_connector.write.options import WriteOptions
-from fencelog.spark_connector.write.rows import next_rows
+from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
     Job,
     partitions_of_batch,
@@ -70,7 +70,7 @@ async def write_ledgers(
         open_ledgers: dict[int, _OpenLedger] = {}
         gathered = Gathered()
 
-        async def write(partition: int, part: pa.RecordBatch) -> None:
+        async def add(partition: int, part: pa.RecordBatch) -> None:
             ledger = open_ledgers.get(partition)
             if ledger is None:
                 commits = PartitionCommits(client, options.topic, partition, job.name)
@@ -78,14 +78,14 @@ async def write_ledgers(
                 ledger = open_ledgers[partition] = _OpenLedger(made, options.secret_file)
             await ledger.write(part)
 
+        async def write(batch: pa.RecordBatch) -> None:
+            for partition, part in gathered.add(split(batch, route(batch, partitions, unkeyed))):
+                await add(partition, part)
+
         try:
-            while (batch := await next_rows(rows)) is not None:
-                for partition, part in gathered.add(
-                    split(batch, route(batch, partitions, unkeyed))
-                ):
-                    await write(partition, part)
+            await take_rows(rows, write)
             for partition, part in gathered.rest():
-                await write(partition, part)
+                await add(partition, part)
             written = [
                 LedgerOfTask(partition, ledger.ledger_id, await ledger.finish())
                 for partition, ledger in open_ledgers.items()

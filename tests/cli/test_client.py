@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from fencelog.api.client import FencelogClient, topic_path
+from fencelog.api.client.http import _certificates
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -144,6 +146,40 @@ async def test_an_answer_that_is_no_problem_document_is_judged_by_its_status(
         with pytest.raises(FencelogError, match=status) as raised:
             await client.append("orders", b"one")
     assert raised.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("servers", "read"),
+    [
+        ("http://127.0.0.1:1", 0),
+        ("http://127.0.0.1:1,https://127.0.0.1:2", 1),
+        ("HTTPS://127.0.0.1:1", 1),
+    ],
+)
+async def test_certificates_are_read_for_https_alone(
+    monkeypatch: pytest.MonkeyPatch, servers: str, read: int
+) -> None:
+    """Reading them takes longer than most requests."""
+    found: list[ssl.SSLContext] = []
+    load = ssl.SSLContext.load_verify_locations
+
+    def counted(context: ssl.SSLContext, *args: str | None, **options: str | None) -> None:
+        found.append(context)
+        load(context, *args, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counted)
+    async with FencelogClient(servers.split(",")):
+        assert len(found) == read
+    assert all(context.verify_mode is ssl.CERT_REQUIRED for context in found)
+
+
+async def test_a_client_without_https_trusts_no_certificate() -> None:
+    """A broker may be named as an owner by another kind of URL."""
+    context = _certificates(["http://127.0.0.1:1"])
+    assert isinstance(context, ssl.SSLContext)
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.cert_store_stats()["x509"] == 0
 
 
 async def test_a_url_that_is_none_is_refused() -> None:

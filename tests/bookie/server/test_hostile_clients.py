@@ -201,7 +201,7 @@ async def test_nothing_but_a_handshake_is_taken_before_its_end(
         frames[broken] = mutated(frames[broken], chance)
         for piece in cut(b"".join(frames), chance):
             hostile.feed(piece)
-            assert len(hostile.connection._frames._buffer) <= 4 + MAX_HELLO_BYTES
+            assert hostile.connection._frames.held_bytes <= 4 + MAX_HELLO_BYTES
         assert not hostile.connection._handshake_done
         await asyncio.sleep(0)
         assert not any(frame.flags & Flag.ACCEPTED for frame in hostile.replies())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
+from itertools import cycle
 
 import msgpack
 import pytest
@@ -14,6 +16,7 @@ from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_
 from fencelog.ledgers.rpc.wire import (
     FRAME_HEADER,
     MAGIC,
+    SMALL_PART_BYTES,
     Flag,
     Frame,
     FrameReader,
@@ -48,6 +51,39 @@ def test_frames_do_not_depend_on_how_the_stream_is_cut(
         stream = stream[cut:]
     assert [(frame.op, frame.request_id, frame.body) for frame in frames] == requests
     assert not any(frame.is_reply for frame in frames)
+
+
+@given(
+    st.lists(st.integers(0, 3 * SMALL_PART_BYTES), min_size=1, max_size=4),
+    st.lists(st.integers(1, 2 * SMALL_PART_BYTES), min_size=1, max_size=6),
+)
+def test_large_frames_do_not_depend_on_it_either(sizes: list[int], cuts: list[int]) -> None:
+    """The parts of a frame are kept as they came, or put together if they are small."""
+    bodies = [bytes(range(256)) * (size // 256) + bytes(size % 256) for size in sizes]
+    stream = b"".join(encode_request(Op.ADD, n, body) for n, body in enumerate(bodies))
+    reader = FrameReader(MAX_FRAME_BYTES)
+    frames: list[Frame] = []
+    for size in cycle(cuts):
+        if not stream:
+            break
+        frames += reader.feed(stream[:size])
+        stream = stream[size:]
+    assert [(frame.request_id, frame.body) for frame in frames] == list(enumerate(bodies))
+
+
+def test_a_frame_in_tiny_parts_takes_no_more_memory_than_its_bytes() -> None:
+    request = encode_request(Op.ADD, 1, bytes(200_000))
+    reader = FrameReader(MAX_FRAME_BYTES)
+    tracemalloc.start()
+    try:
+        for position in range(len(request) - 1):
+            assert reader.feed(request[position : position + 1]) == []
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * len(request)
+    (frame,) = reader.feed(request[-1:])
+    assert frame.body == bytes(200_000)
 
 
 @given(st.binary(max_size=400))
@@ -136,7 +172,7 @@ def test_a_reader_holds_no_more_than_one_frame(length: int, data: bytes) -> None
     reader = FrameReader()
     with suppress(ProtocolError):
         reader.feed(length.to_bytes(4, "little") + data)
-        assert len(reader._buffer) <= 4 + MAX_HELLO_BYTES
+        assert reader.held_bytes <= 4 + MAX_HELLO_BYTES
 
 
 def test_hello_round_trip() -> None:
