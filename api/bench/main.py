@@ -45,6 +45,8 @@ BESIDE: Mapping[str, str] = {
     "small_adds_per_s": "fdatasync_per_s",
     "large_adds_mb_per_s": "sequential_sync_mb_per_s",
     "entry_log_read_mb_per_s": "loopback_mb_per_s",
+    "sink_mb_per_s": "sequential_sync_mb_per_s",
+    "segments_sink_mb_per_s": "sequential_sync_mb_per_s",
 }
 """The limit that each metric is best compared with."""
 
@@ -185,11 +187,11 @@ def bench_spark(
     as_json: Json = False,
     messages: Annotated[
         int, typer.Option(min=1000, help="Of 100 B in the largest topic.")
-    ] = 2_000_000,
+    ] = 1_000_000,
     data: Data = Path(),
     keep: Keep = False,
 ) -> None:
-    """Batch reads from Spark on two cores, beside Parquet and the limit of Spark's pipe."""
+    """Reads and writes from Spark on two cores, beside Parquet and the limits of Spark's pipe."""
     from fencelog.api.bench.spark import measure_spark
 
     measure = partial(measure_spark, messages=messages)

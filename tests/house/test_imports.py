@@ -75,8 +75,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"read"},
         {"stream", "write"},
         {"source"},
-        {"bench_pipe", "demo", "pyspark_fencelog"},
-        {"bench"},
+        {"bench", "demo", "pyspark_fencelog"},
     ),
 }
 """The sub-packages, and the modules beside them, of each package, lowest layer first. Each imports
