@@ -1,4 +1,4 @@
-"""The endpoints that administer: topics, namespaces, partitions and brokers.
+"""The endpoints that administer: topics, namespaces, partitions, brokers, self-healing.
 
 Imports of its package: ``http``, ``routing``, ``subscriptions``.
 """

@@ -1,4 +1,4 @@
-"""``fencelog ledger``: list, show, check, recover."""
+"""``fencelog ledger``: list, show, check, recover; the others are in ``under_replicated``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from fencelog.api.cli.healing import under_replicated
 from fencelog.api.console import (
     EXIT_ERROR,
     MetadataOption,
@@ -35,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     for command in (show, check, recover):
         ledger.command()(command)
     ledger.command("list")(list_ledgers)
+    under_replicated.add_to(ledger)
     app.add_typer(ledger, name="ledger")
 
 

@@ -20,9 +20,10 @@ from fencelog.ledgers.errors import Effects, FencelogError
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "run": ("standalone", "broker", "zookeeper", "cluster", "bookie"),
+    "autorecovery": ("autorecovery",),
     "bookies": ("bookies",),
     "brokers": ("brokers",),
-    "check": ("check",),
+    "healing.check": ("check",),
     "ledger": ("ledger",),
     "metadata": ("metadata",),
     "cookie": ("cookie",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fencelog.api.cli import bookie as cli_bookie
+from fencelog.api.cli.healing import bookie_removal
 from fencelog.api.console import (
     EXIT_ERROR,
     BookiesOption,
@@ -53,6 +54,11 @@ AllowOriginOption = Annotated[
 ]
 
 
+ReadOnlyAtOption = Annotated[
+    float, typer.Option(min=0.1, max=1, help="No new entries when so much of a disk is used.")
+]
+
+
 def add_to(app: typer.Typer) -> None:
     for command in (standalone, broker, zookeeper, cluster):
         app.command()(command)
@@ -60,6 +66,7 @@ def add_to(app: typer.Typer) -> None:
     bookies = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
     bookies.callback()(bookie)
     cli_bookie.add_to(bookies)
+    bookie_removal.add_to(bookies)
     app.add_typer(bookies, name="bookie")
 
 
@@ -79,7 +86,7 @@ def standalone(
 
     browsers = BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ()))
     config = StandaloneConfig(data, http, bookies, browsers)
-    _run(service(config), _print_addresses_standalone, child=child)
+    run_process(service(config), _print_addresses_standalone, child=child)
 
 
 class RecoverySwitch(StrEnum):
@@ -112,12 +119,13 @@ def bookie(
     journal_write: Annotated[
         RecoverySwitch, typer.Option(help="off: so does any crash; half the bytes are written.")
     ] = RecoverySwitch.ON,
-    read_only_at: Annotated[
-        float, typer.Option(min=0.1, max=1, help="No new entries when so much of a disk is used.")
-    ] = 0.95,
+    read_only_at: ReadOnlyAtOption = 0.95,
     repair_cookie: Annotated[
         bool,
         typer.Option("--repair-cookie", help="Make lost directories anew without being asked."),
+    ] = False,
+    autorecovery: Annotated[
+        bool, typer.Option("--autorecovery", help="Run self-healing in this process, too.")
     ] = False,
     secret_file: SecretOption = None,
     insecure: InsecureOption = False,
@@ -142,8 +150,10 @@ def bookie(
         journal_write=journal_write is RecoverySwitch.ON,
         repair_cookie=repair_cookie,
     )
-    config = BookieProcessConfig(metadata, storage, listen, advertise, rack, secret_file, insecure)
-    _run(bookie_process(config), _print_addresses, child=child)
+    config = BookieProcessConfig(
+        metadata, storage, listen, advertise, rack, secret_file, insecure, autorecovery
+    )
+    run_process(bookie_process(config), print_addresses, child=child)
 
 
 def broker(
@@ -181,7 +191,7 @@ def broker(
         drain_seconds,
         BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ())),
     )
-    _run(broker_process(config), _print_addresses, child=child)
+    run_process(broker_process(config), print_addresses, child=child)
 
 
 def zookeeper(
@@ -195,7 +205,7 @@ def zookeeper(
     from fencelog.api.local_cluster.zookeeper_main import zookeeper_process
 
     service = zookeeper_process(data, host=host, port=port, tick_ms=tick_ms)
-    _run(service, _print_addresses, child=child)
+    run_process(service, print_addresses, child=child)
 
 
 def cluster(
@@ -212,14 +222,16 @@ def cluster(
 ) -> None:
     """Run a local cluster of processes.
 
-    A development ZooKeeper, bookies and brokers, on loopback."""
+    A development ZooKeeper, bookies, brokers and self-healing, on loopback."""
     from fencelog.api.local_cluster.cluster import ClusterConfig, cluster_service
 
-    config = ClusterConfig(data, bookies, brokers, http_port, secret_file, session_ms, tick_ms)
-    _run(cluster_service(config), _print_addresses_cluster, child=child)
+    config = ClusterConfig(
+        data, bookies, brokers, http_port, secret_file, session_ms, tick_ms, autorecovery=()
+    )
+    run_process(cluster_service(config), _print_addresses_cluster, child=child)
 
 
-def _run(
+def run_process(
     service: AbstractAsyncContextManager[Running],
     print_addresses: Callable[[Running], None],
     *,
@@ -236,7 +248,7 @@ def _run(
         raise typer.Exit(EXIT_ERROR) from None
 
 
-def _print_addresses(running: Running) -> None:
+def print_addresses(running: Running) -> None:
     words = [f"{name} {value}" for name, value in running.announcement.items()]
     typer.echo(f"fencelog is ready: {', '.join(words)}")
 
@@ -263,7 +275,7 @@ def _print_addresses_cluster(running: Running) -> None:
 
     table = Table("process", "pid", "address", box=None, pad_edge=False)
     for process in running.announcement["processes"]:
-        address = process.get("http") or process["address"]
+        address = process.get("http") or process.get("address", "")
         table.add_row(process["name"], str(process["pid"]), address)
     print_table(table)
     typer.echo(

@@ -18,10 +18,11 @@ from fencelog.api.http.metrics import ApiMetrics
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(counted: ApiMetrics) -> bytes:
-    """Return the metrics of an HTTP service in Prometheus' text format."""
+def exposition(counted: ApiMetrics, *others: Collector) -> bytes:
+    """Return the metrics of an HTTP service, and ``others``, in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_ApiCollector(counted))
+    for collector in (_ApiCollector(counted), *others):
+        registry.register(collector)
     return generate_latest(registry)
 
 

@@ -43,7 +43,8 @@ class ClusterConfig:
     ones; 0: free ports. ``secret_file``: the secret between bookies and brokers (None: none).
     ``session_ms``: how long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two.
     ``places``: of processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``,
-    ``broker-1``)."""
+    ``broker-1``). ``autorecovery``: the options of a process that heals the cluster (None: none
+    runs)."""
 
     data_dir: Path
     bookies: int = 3
@@ -53,6 +54,7 @@ class ClusterConfig:
     session_ms: int = SESSION_TIMEOUT_MS
     tick_ms: int = TICK_MS
     places: Mapping[str, ProcessPlacement] = field(default_factory=dict)
+    autorecovery: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Cluster:
     zookeeper: ChildProcess
     bookies: list[ChildProcess] = field(default_factory=list)
     brokers: list[ChildProcess] = field(default_factory=list)
+    healers: list[ChildProcess] = field(default_factory=list)
     _http: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -78,7 +81,7 @@ class Cluster:
 
     @property
     def processes(self) -> list[ChildProcess]:
-        return [self.zookeeper, *self.bookies, *self.brokers]
+        return [self.zookeeper, *self.bookies, *self.brokers, *self.healers]
 
     @staticmethod
     def url_of(broker: ChildProcess) -> str:
@@ -113,6 +116,12 @@ class Cluster:
         broker = await self._start(self.brokers, name, command)
         self._http[name] = self.url_of(broker).removeprefix("http://")
         return broker
+
+    async def start_autorecovery(self, number: int) -> ChildProcess:
+        """Start process ``number`` (again) that heals the cluster."""
+        name = f"autorecovery-{number}"
+        command = ["autorecovery", "--id", name, *(self.config.autorecovery or ())]
+        return await self._start(self.healers, name, command)
 
     async def restart(self, process: ChildProcess) -> ChildProcess:
         """Start a bookie or broker that has ended; returns when it serves. Raises FencelogError."""
@@ -175,6 +184,7 @@ async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
         await _initialise(cluster)
         for processes, start, count in (
             (cluster.bookies, cluster.start_bookie, config.bookies),
+            (cluster.healers, cluster.start_autorecovery, int(config.autorecovery is not None)),
             (cluster.brokers, cluster.start_broker, config.brokers),
         ):
             stack.push_async_callback(_stop_all, processes)

@@ -1,4 +1,4 @@
-"""The processes of the service: standalone, bookie and broker.
+"""The processes of the service: standalone, bookie, broker and autorecovery.
 
 Imports of its package: ``http``, ``routing``, ``server``.
 """

@@ -15,6 +15,7 @@ from fencelog.api.http.addresses import (
     check_listener,
     parse_address,
 )
+from fencelog.api.processes.autorecovery import serving_autorecovery
 from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.auditor.decommission import check_not_removed
 from fencelog.bookie.disk.port import Disk
@@ -51,7 +52,7 @@ class BookieProcessConfig:
     differs from ``listen`` (None: it does not). ``rack``: a unit that fails together; writers
     spread the copies of an entry over racks. ``secret_file``: the secret that clients have to know
     (None: all clients are accepted). ``insecure``: without one, others than this machine may reach
-    it all the same."""
+    it all the same. ``autorecovery``: self-healing runs in this process, too."""
 
     metadata: str
     storage: BookieConfig
@@ -60,6 +61,7 @@ class BookieProcessConfig:
     rack: str = DEFAULT_RACK
     secret_file: Path | None = None
     insecure: bool = False
+    autorecovery: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -93,6 +95,15 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
             )
         )
         await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
+        if config.autorecovery:
+            healing = serving_autorecovery(
+                store,
+                {bookie.bookie_id: LocalBookieClient(bookie)},
+                process_id=bookie.bookie_id,
+                host=host,
+                secret=secret,
+            )
+            await stack.enter_async_context(healing)
         yield Running(
             {
                 "role": "bookie",

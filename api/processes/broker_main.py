@@ -128,7 +128,7 @@ async def serving_broker(
         broker = Broker(store, ledgers, host=host, config=config, peers=LinkPeers(links))
         await broker.start()
         stack.push_async_callback(broker.close)
-        app = build_app(broker, bookies=bookies, links=links, secret=secret)
+        app = build_app(broker, store=store, bookies=bookies, links=links, secret=secret)
         app.origins = browsers.origins(http, config.url)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)

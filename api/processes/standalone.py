@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.api.http.addresses import check_listener
+from fencelog.api.processes.autorecovery import serving_autorecovery
 from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.api.processes.broker_main import serving_broker
 from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
@@ -83,6 +84,8 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
             )
             bookies.append(bookie)
             local[bookie.bookie_id] = LocalBookieClient(bookie)
+        healing = serving_autorecovery(store, local, process_id="standalone", host=host)
+        await stack.enter_async_context(healing)
         url = await stack.enter_async_context(
             serving_broker(
                 store,

@@ -62,6 +62,7 @@ from fencelog.api.server.origins_core import Origins
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
@@ -239,13 +240,15 @@ class Application:
 def build_app(
     broker: Broker,
     *,
+    store: MetadataStore,
     bookies: RegisteredBookies,
     links: Links | None = None,
     secret: SharedSecret | None = None,
 ) -> Application:
     """Build the application of a broker that has been started.
 
-    ``links``: to other brokers; ``secret``: that they ask for, and are asked for, on links.
+    ``store``: of the cluster's metadata; ``links``: to other brokers; ``secret``: that they ask
+    for, and are asked for, on links.
     """
     metrics = ApiMetrics()
     links = links or Links(secret)
@@ -277,9 +280,11 @@ def build_app(
     endpoints |= served
 
     def load() -> Framework:
+        from fencelog.api.admin.autorecovery import AutorecoveryAdmin
         from fencelog.api.server.framework import build_framework
 
-        return build_framework(broker, bookies, LinkPeers(links), lifecycle, metrics)
+        healing = AutorecoveryAdmin(store, bookies, host=broker.host)
+        return build_framework(broker, bookies, LinkPeers(links), lifecycle, metrics, healing)
 
     health, administration = Health(broker.check_ready), Administration(load)
     app = Application(endpoints, health, administration, links, waits, metrics, produce)

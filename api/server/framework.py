@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -15,10 +17,12 @@ from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from fencelog.api.admin.admin import admin_router
+from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.json_line import JsonLine
 from fencelog.api.http.asgi import AsgiApp, Scope
 from fencelog.api.http.exposition import CONTENT_TYPE, exposition
+from fencelog.api.http.healing_exposition import HealingCollector
 from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
 from fencelog.api.server.invalid_core import complaints
 from fencelog.api.server.openapi import DESCRIPTION, complete_document
@@ -26,6 +30,7 @@ from fencelog.api.subscriptions.admin import add_subscription_routes
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
+    from fencelog.api.admin.autorecovery import AutorecoveryAdmin
     from fencelog.api.http.metrics import ApiMetrics
     from fencelog.api.routing.peers import LinkPeers
     from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
@@ -37,6 +42,11 @@ _CODES = {
     413: ErrorCode.PAYLOAD_TOO_LARGE,
     415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 }
+
+_METRICS_S = 2.0
+"""The time for the metadata store to answer: Prometheus waits 10 s for everything."""
+
+_log = logging.getLogger(__name__)
 
 _ASSETS = "/docs-assets"
 
@@ -73,11 +83,13 @@ def build_framework(
     peers: LinkPeers,
     lifecycle: SubscriptionLifecycle,
     metrics: ApiMetrics,
+    healing: AutorecoveryAdmin,
 ) -> Framework:
     """Build the FastAPI half of a broker's application."""
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers)
     add_subscription_routes(router, broker, lifecycle)
+    add_autorecovery_routes(router, healing)
     app = FastAPI(
         title="fencelog",
         description=DESCRIPTION,
@@ -91,7 +103,7 @@ def build_framework(
     )
     app.include_router(router)
     _add_docs(app)
-    _add_metrics(app, metrics)
+    _add_metrics(app, metrics, healing)
     _add_error_handlers(app, metrics.problem)
     _complete_document(app)
     # What FastAPI makes of an included router does not tell its routes' methods.
@@ -127,7 +139,7 @@ def _add_docs(app: FastAPI) -> None:
         )
 
 
-def _add_metrics(app: FastAPI, counted: ApiMetrics) -> None:
+def _add_metrics(app: FastAPI, counted: ApiMetrics, healing: AutorecoveryAdmin) -> None:
     @app.get(
         "/metrics",
         tags=["health"],
@@ -135,8 +147,18 @@ def _add_metrics(app: FastAPI, counted: ApiMetrics) -> None:
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
     )
     async def metrics() -> Response:
-        """Return the metrics for Prometheus."""
-        return Response(exposition(counted), media_type=CONTENT_TYPE.decode())
+        """Return the metrics for Prometheus. Those of self-healing are left out while the metadata
+        store is away."""
+        others = []
+        try:
+            async with asyncio.timeout(_METRICS_S):
+                collector = HealingCollector(
+                    await healing.status(), await healing.checks(), healing.now_us()
+                )
+            others.append(collector)
+        except (FencelogError, TimeoutError) as error:
+            _log.warning("no metrics of self-healing: %s", error)
+        return Response(exposition(counted, *others), media_type=CONTENT_TYPE.decode())
 
 
 def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:

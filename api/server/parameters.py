@@ -27,11 +27,14 @@ Shape = Any
 """A type that msgspec knows, or a JSON schema for what has no type: raw bytes."""
 
 Name = Annotated[str, Meta(pattern=f"^{NAME_PATTERN}$")]
+BookieName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][\w.:-]*$")]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]
 
 PLACES: Mapping[str, Shape] = {
+    "bookie_id": BookieName,
     "broker_id": str,
+    "ledger_id": Offset,
     "namespace": Name,
     "offset": Offset,
     "partition": Partition,

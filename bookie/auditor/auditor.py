@@ -28,6 +28,7 @@ from fencelog.bookie.auditor.limits import (
     FIRST_CHECK_DELAY_MS,
     LEDGER_CHECK_INTERVAL_MS,
     LOST_BOOKIE_GRACE_MS,
+    MAX_STORED_VIOLATIONS,
     PLACEMENT_CHECK_INTERVAL_MS,
     REGISTRATION_LOOK_MS,
 )
@@ -286,7 +287,8 @@ class Auditor:
         check = ClusterCheck(self._store, self._bookies, host=self._host, config=self._config.check)
         self.progress = check.progress
         self.last_check = await check.run()
-        return self.last_check.summary()
+        named = self.last_check.violations[:MAX_STORED_VIOLATIONS]
+        return {**self.last_check.summary(), "violations": [each.to_json() for each in named]}
 
     async def _check_placement(self) -> dict[str, Any]:
         return (await check_placement(self._store, host=self._host)).to_json()

@@ -31,6 +31,9 @@ MAX_REPORTED_VIOLATIONS = 1_000
 """The violations that a report describes, some hundred bytes each. All of them are logged and
 counted."""
 
+MAX_STORED_VIOLATIONS = 100
+"""The violations that the stored result of a check describes: a node has at most a megabyte."""
+
 METADATA_RETRY_MS = 120_000
 METADATA_RETRY_PAUSE_MS = 1_000
 """The outage of the metadata store that a check survives, and the pause between its attempts: a

@@ -92,15 +92,16 @@ async def maintenance(
             "integrity": integrity.run,
             "scrubber": scrubber.run,
         }
-        await stack.enter_async_context(running(bookie.bookie_id, services))
+        await stack.enter_async_context(running(f"bookie {bookie.bookie_id}", services))
         yield
 
 
 @asynccontextmanager
-async def running(bookie_id: str, services: Mapping[str, Service]) -> AsyncIterator[None]:
-    """Run services, by name. A service that fails is reported, and started again after a pause."""
+async def running(process: str, services: Mapping[str, Service]) -> AsyncIterator[None]:
+    """Run the services of a process, by name. A service that fails is reported, and started again
+    after a pause."""
     tasks = [
-        asyncio.get_running_loop().create_task(_keep(bookie_id, name, service), name=name)
+        asyncio.get_running_loop().create_task(_keep(process, name, service), name=name)
         for name, service in services.items()
     ]
     try:
@@ -111,12 +112,12 @@ async def running(bookie_id: str, services: Mapping[str, Service]) -> AsyncItera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep(bookie_id: str, name: str, service: Service) -> None:
+async def _keep(process: str, name: str, service: Service) -> None:
     while True:
         try:
             await service()
-        except Exception:  # any error: a bookie without this service must not go unnoticed
-            _log.exception("bookie %s: its service %s died", bookie_id, name)
+        except Exception:  # any error: a process without this service must not go unnoticed
+            _log.exception("%s: its service %s died", process, name)
         else:
-            _log.error("bookie %s: its service %s ended", bookie_id, name)
+            _log.error("%s: its service %s ended", process, name)
         await asyncio.sleep(_PAUSE_S)

@@ -1,6 +1,7 @@
 """The replication worker: repairs the ledgers that lack copies, the most endangered ones first.
 
-Every REPLICATION_CHECK_MS it lists the marks, and repairs LEDGERS_AT_ONCE ledgers at a time:
+Every REPLICATION_CHECK_MS it lists the marks, and repairs LEDGERS_AT_ONCE ledgers at a
+time:
 
     lock ──► mark ──► ``repair`` until nothing of it is missing ──► mark removed, by its version
         ──► lock released
@@ -60,6 +61,7 @@ class ReplicationWorker:
         host: Host,
         key: bytes = b"",
         copy_bytes_per_s: int | None = COPY_BYTES_PER_S,
+        ledgers_at_once: int = LEDGERS_AT_ONCE,
         check_ms: int = REPLICATION_CHECK_MS,
         open_ledger_grace_ms: int = OPEN_LEDGER_GRACE_MS,
     ) -> None:
@@ -67,6 +69,7 @@ class ReplicationWorker:
         self._worker_id = worker_id
         self._loop = asyncio.get_running_loop()
         self._check_s = check_ms / 1000
+        self._at_once = ledgers_at_once
         self._usual_bytes_per_s = copy_bytes_per_s
         self._pace = Pace(copy_bytes_per_s)
         self._locks = ReplicationLocks(store, worker_id=worker_id, token=host.random_bytes(8).hex())
@@ -137,7 +140,7 @@ class ReplicationWorker:
         ]
         tasks = [
             self._loop.create_task(self._take_turns(due))
-            for _ in range(min(LEDGERS_AT_ONCE, len(due)))
+            for _ in range(min(self._at_once, len(due)))
         ]
         try:
             for task in tasks:

@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"processes"},
         {"local_cluster"},
         {"drills", "drills.harness"},
-        {"bench", "drills.bookie", "drills.broker"},
+        {"bench", "cli.healing", "drills.bookie", "drills.broker"},
         {"cli"},
     ),
     "spark_connector": (

@@ -35,7 +35,8 @@ async def test_a_cluster_serves_and_ends_what_it_started(tmp_path: Path) -> None
     cluster, below = await start(tmp_path)
     processes: list[dict[str, Any]] = cluster.announcement["processes"]
     names = [process["name"] for process in processes]
-    assert names == ["zookeeper", "bookie-1", "bookie-2", "bookie-3", "broker-1", "broker-2"]
+    bookies = ["bookie-1", "bookie-2", "bookie-3"]
+    assert names == ["zookeeper", *bookies, "broker-1", "broker-2", "autorecovery-1"]
     assert {process["pid"] for process in processes} <= {process.pid for process in below}
     one, other = (process["http"] for process in processes if "http" in process)
     lines = b"".join(b"line %d\n" % number for number in range(1000))
@@ -45,7 +46,7 @@ async def test_a_cluster_serves_and_ends_what_it_started(tmp_path: Path) -> None
         assert fencelog("read", "t", "--server", server).stdout == lines
     await cluster.stop()
     assert survivors(below, timeout_s=5) == []
-    assert [log.read_text() for log in sorted((tmp_path / "data" / "log").iterdir())] == [""] * 6
+    assert [log.read_text() for log in sorted((tmp_path / "data" / "log").iterdir())] == [""] * 7
 
 
 async def test_no_child_outlives_a_cluster_that_is_killed(tmp_path: Path) -> None:

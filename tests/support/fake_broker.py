@@ -22,6 +22,7 @@ from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.record_batch import BatchInfo, Message, encode_batch
 
 PUBLISH_TIME = 1_700_000_000_000_000
@@ -234,6 +235,7 @@ class FakeBookies:
 def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
     return build_app(
         broker,  # type: ignore[arg-type]  # a fake with the methods used
+        store=MemoryMetadataStore(),
         bookies=bookies,  # type: ignore[arg-type]  # a fake with the methods used
     )
 

@@ -70,7 +70,7 @@ class Service:
         await broker.start()
         self.stack.push_async_callback(broker.close)
         bookies: Any = NamedBookies()
-        app = build_app(broker, bookies=bookies)
+        app = build_app(broker, store=store, bookies=bookies)
         await app.administration.framework()  # No client's time limit includes loading it.
         server = await HttpServer.start(app, listening)
         self.stack.push_async_callback(server.close)

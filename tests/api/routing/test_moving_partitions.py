@@ -57,7 +57,7 @@ class Machines:
         broker = Broker(store, self.ledgers, host=SystemHost(), config=config, peers=peers)
         await broker.start()
         stack.push_async_callback(broker.close)
-        app = build_app(broker, bookies=bookies, links=links)
+        app = build_app(broker, store=store, bookies=bookies, links=links)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)

@@ -21,6 +21,8 @@ PLACES = {
     "committer": "q",
     "subscription": "s",
     "broker_id": "nobody",
+    "bookie_id": "nobody",
+    "ledger_id": "1",
 }
 PAGES = ("/", "/docs", "/openapi.json", "/docs-assets/swagger-ui.css")
 

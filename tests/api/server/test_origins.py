@@ -27,6 +27,9 @@ WRITES = [
     ("PUT", "/v1/topics/ns/other"),
     ("DELETE", TOPIC),
     ("POST", "/v1/sweep"),
+    ("PATCH", "/v1/admin/autorecovery"),
+    ("POST", "/v1/admin/checks"),
+    ("POST", "/v1/admin/decommissions/b1"),
 ]
 
 

@@ -27,6 +27,9 @@ ANSWERS_FILE = "CONTRACT_ANSWERS"
 BROKER_ID = "CONTRACT_BROKER"
 """The environment variable that names the service's broker."""
 
+MARKED = "CONTRACT_MARKED"
+"""The environment variable that names a ledger that is marked, and one of its bookies."""
+
 WAITS = (("query", "wait", 1), ("body", "wait", 1), ("body", "wait_ms", 1000))
 """The places of waits, with their units in a second."""
 
@@ -39,7 +42,7 @@ UNFORETOLD = {
     r"exactly one of ": "members that exclude each other, null among them",
     r"E >= Qw >= Qa": "a relation of three members, some of which are inherited",
     r"Qa=1 with Qw=": "a relation of two members",
-    r"needs \d+ bookies, 3 are registered": "depends on the cluster, so that the status is 503",
+    r"needs \d+ bookies, 4 are registered": "depends on the cluster, so that the status is 503",
     r"backoff_max_ms is less|needs max_deliveries": "a relation of two members",
     r"it cannot have fewer": "depends on the topic's partitions",
     r"the topic has several partitions: ": "depends on the topic's partitions",
@@ -49,6 +52,9 @@ UNFORETOLD = {
     r"a token has 1 to \d+ bytes of printable": "no pattern says printable",
     r"ack id .* (is none|was not given|is of a partition)": "ids come from pulls, with a checksum",
     r"so a pull needs `consumer`": "depends on the subscription's type",
+    r"has no part of ledger \d+": "depends on the ledger",
+    r"there is no bookie .*: it has no cookie": "depends on the cluster",
+    r"bookie .* is registered: stop it": "depends on the cluster",
     r"partition \d+ is given twice|two ack ids are of partition": "unique by a member",
 }
 """The refusals of requests that are valid by the document, and what it cannot say."""
@@ -58,6 +64,7 @@ UNKNOWN_HEADER = "in header - object with unexpected properties"
 
 answers: Counter[str] = Counter()
 brokers = os.environ.get(BROKER_ID, "").split()
+marked = os.environ.get(MARKED, "").split()
 pulled: deque[tuple[dict[str, Any], str]] = deque()
 """The ack ids that were pulled, with the places of their subscriptions."""
 
@@ -89,6 +96,16 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     name = name_of(case)
     if name in ("drain", "undrain") and brokers:
         case.path_parameters["broker_id"] = brokers[0]
+    elif name in ("start_decommission", "get_decommission", "cancel_decommission"):
+        case.path_parameters["bookie_id"] = "bookie-4"
+    elif name == "recover_bookie":
+        case.path_parameters["bookie_id"] = "dead"
+    elif name in ("replace_bookie", "get_underreplicated") and marked:
+        case.path_parameters["ledger_id"] = int(marked[0])
+        if place_is_object(case, "body"):
+            case.body["bookie_id"] = marked[1]
+    elif name == "change_autorecovery" and place_is_object(case, "body"):
+        case.body["is_enabled"] = False  # or it would do what the other requests ask for
     elif name == "release_partition" and claimed:
         case.path_parameters, case.query["epoch"] = claimed.pop()
     elif pulled and place_is_object(case, "body") and isinstance(case.body.get("ack_ids"), list):

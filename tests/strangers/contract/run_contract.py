@@ -21,7 +21,7 @@ from pathlib import Path
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.record_batch import Message, encode_batch
-from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID
+from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID, MARKED
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -40,6 +40,7 @@ async def run(examples: int, place: Path) -> tuple[int, list[str]]:
     """The number of requests, and what was wrong."""
     log = place / "log"
     command = ["standalone", "--http", "127.0.0.1:0", "--data", str(place / "data")]
+    command += ["--bookies", "4"]  # so that one can leave
     service = await ChildProcess.start("standalone", command, log=log)
     url = service.announcement["http"]
     answers = place / "answers.json"
@@ -70,7 +71,21 @@ async def prepare(url: str) -> str:
                 path = f"/v1/topics/{topic}/subscriptions/{name}"
                 await client.change_object("PUT", path, json={"start": "earliest"})
         (broker,) = (await client.get_object("/v1/brokers"))["brokers"]
+        os.environ[MARKED] = await prepare_healing(client)
         return str(broker["broker_id"])
+
+
+async def prepare_healing(client: FencelogClient) -> str:
+    """Turn self-healing off, mark a ledger, and begin to take a bookie out. Return the ledger, and
+    a bookie of it."""
+    await client.change_object("PATCH", "/v1/admin/autorecovery", json={"is_enabled": False})
+    path = "/v1/topics/ns/0/partitions/0/segments"
+    ledger = (await client.get_object(path))["segments"][0]["ledger"]
+    ledger_id, bookie = int(ledger["ledger_id"]), ledger["fragments"][0][1][0]
+    marked = f"/v1/admin/underreplicated/{ledger_id}:replace-bookie"
+    await client.change_object("POST", marked, json={"bookie_id": bookie})
+    await client.change_object("POST", "/v1/admin/decommissions/bookie-4")
+    return f"{ledger_id} {bookie}"
 
 
 async def append(url: str, broker: str) -> None:

@@ -133,12 +133,13 @@ async def test_what_is_marked_or_not_known_is_told_apart_from_violations(
     cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     marked = await closed_ledger(cluster)
-    await closed_ledger(cluster)
+    metadata, _ = await cluster.ledgers.get(await closed_ledger(cluster))
+    silent = metadata.fragments[0].bookies[0]
     now_us = 2**62  # later than any clock: not for too long
     marks = UnderReplicatedLedgers(cluster.store)
     await marks.mark(marked, missing=["b1"], why=Cause.LOST_BOOKIE, now_us=now_us)
-    await remove(cluster.store, f"{BOOKIES_PATH}/b3")
-    cluster.cut("b3")
+    await remove(cluster.store, f"{BOOKIES_PATH}/{silent}")
+    cluster.cut(silent)
     assert await run() == 0
     out = capsys.readouterr().out
     assert "1 are marked as under-replicated" in out
@@ -152,7 +153,7 @@ async def test_progress_goes_to_stderr(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fencelog.api.cli.progress._PROGRESS_S", 0.001)
+    monkeypatch.setattr("fencelog.api.cli.healing.progress._PROGRESS_S", 0.001)
     await misplace(cluster, await closed_ledger(cluster))
     assert await run("--json", "--repeat-delay-ms", "50") == EXIT_ERROR
     said = capsys.readouterr()
@@ -171,5 +172,13 @@ def test_a_cluster_that_cannot_be_checked_is_no_violation() -> None:
         said = complaint(done)
         assert said.startswith("the cluster could not be checked: ")
         assert words in said
-    assert fencelog("check").returncode == EXIT_USAGE
+    nobody = fencelog("check", "--server", "http://127.0.0.1:9")
+    assert nobody.returncode == EXIT_USAGE
+    assert "cannot reach http://127.0.0.1:9" in complaint(nobody)
     assert fencelog("check", "--metadata", "memory:", "--repeats", "-1").returncode == EXIT_USAGE
+
+
+def test_the_auditor_of_a_service_checks(service: str) -> None:
+    done = fencelog("check", "--server", service)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b"no violation\n")

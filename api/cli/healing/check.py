@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, with_admin
 from fencelog.api.console import (
     EXIT_ERROR,
     EXIT_USAGE,
+    SERVER,
     JsonOption,
-    MetadataOption,
     SecretOption,
+    ServerOption,
     complain,
 )
 from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
+    from fencelog.api.admin.autorecovery import AutorecoveryAdmin
     from fencelog.api.local_cluster.cluster_access import ClusterAccess
     from fencelog.bookie.auditor.check_core import Violation
     from fencelog.bookie.auditor.check_report import CheckProgress, CheckReport
@@ -47,7 +51,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def check(
-    metadata: MetadataOption,
+    metadata: OptionalMetadata = None,
+    server: ServerOption = SERVER,
     repeats: Annotated[
         int | None,
         typer.Option(min=0, max=100, help="Looks at what lacks something, after the 1st."),
@@ -61,12 +66,40 @@ def check(
     """Check that every entry of every closed ledger has its copies.
 
     Metadata is compared with the bookies' lists of entries: no entry is read, nothing is repaired.
-    What lacks something is looked at again before it is reported. Exit code 1 for a violation, 2 if
-    the cluster could not be checked.
+    What lacks something is looked at again before it is reported. Without --metadata the auditor of
+    a running service checks. Exit code 1 for a violation, 2 if the cluster could not be checked.
     """
+    try:
+        if metadata is None:
+            shown = with_admin(None, server, _check_by_auditor)
+        else:
+            shown = _check_here(metadata, secret_file, repeats, repeat_delay_ms)
+    except FencelogError as error:
+        complain(f"the cluster could not be checked: {error.detail}")
+        raise typer.Exit(EXIT_USAGE) from None
+    typer.echo(json.dumps(shown, indent=2) if as_json else "\n".join(_lines(shown)))
+    if shown["violation_count"]:
+        raise typer.Exit(EXIT_ERROR)
+
+
+async def _check_by_auditor(admin: AutorecoveryAdmin | RemoteAdmin) -> dict[str, Any]:
+    """Have the auditor check; its result names the first violations."""
+    from fencelog.api.cli.healing.under_replicated import made_checks
+    from fencelog.ledgers.errors import ErrorCode
+
+    if (await admin.auditor())["auditor"] is None:
+        raise FencelogError(ErrorCode.NOT_FOUND, "there is no auditor: no autorecovery runs")
+    checks = await made_checks(admin, ["cluster"])
+    return dict(checks["results"]["cluster"])
+
+
+def _check_here(
+    metadata: str, secret_file: Path | None, repeats: int | None, repeat_delay_ms: int | None
+) -> dict[str, Any]:
+    """Check in this process, and return all violations."""
 
     async def ask(cluster: ClusterAccess) -> CheckReport:
-        from fencelog.api.cli.progress import progress_line
+        from fencelog.api.cli.healing.progress import progress_line
         from fencelog.bookie.auditor.cluster_check import CheckConfig, ClusterCheck
         from fencelog.ledgers.host import SystemHost
 
@@ -88,20 +121,13 @@ def check(
     # The violations are this command's output already.
     logging.getLogger("fencelog.bookie.auditor").addHandler(logging.NullHandler())
     logging.getLogger("fencelog.bookie.auditor").propagate = False
-    try:
-        report = with_cluster(metadata, secret_file, ask)
-    except FencelogError as error:
-        complain(f"the cluster could not be checked: {error.detail}")
-        raise typer.Exit(EXIT_USAGE) from None
-    shown = report.summary() | {"violations": [violation.to_json() for violation in found]}
-    typer.echo(json.dumps(shown, indent=2) if as_json else "\n".join(_lines(shown)))
-    if not report.is_clean:
-        raise typer.Exit(EXIT_ERROR)
+    report = with_cluster(metadata, secret_file, ask)
+    return report.summary() | {"violations": [violation.to_json() for violation in found]}
 
 
 def _progress(progress: CheckProgress) -> str:
     """Return the progress of a check for a person."""
-    from fencelog.api.cli.progress import duration
+    from fencelog.api.cli.healing.progress import duration
 
     state = progress.to_json()
     done = f"{state['phase']}: {state['done']:,} of {state['total']:,} ledgers"
@@ -111,7 +137,7 @@ def _progress(progress: CheckProgress) -> str:
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the report for a person: violations by category, then what was checked."""
-    from fencelog.api.cli.progress import duration
+    from fencelog.api.cli.healing.progress import duration
 
     for kind, meaning in _MEANINGS.items():
         if count := report["counts"][kind]:
@@ -121,6 +147,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
                 fragment = violation.get("fragment")
                 where = "" if fragment is None else f", fragment from entry {fragment}"
                 yield f"  ledger {violation['ledger_id']}{where}: {violation['detail']}"
+    if (unnamed := report["violation_count"] - len(report["violations"])) > 0:
+        yield f"{unnamed:,} more are in the log of the auditor"
     yield (
         f"{report['checked']:,} of {report['ledgers']:,} ledgers were checked in "
         f"{duration(report['duration_s'])}; {report['not_closed']:,} are not closed, "

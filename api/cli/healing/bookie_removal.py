@@ -1,0 +1,155 @@
+"""``fencelog bookie decommission|recover``: bookies that leave the cluster, or have left it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, with_admin
+from fencelog.api.cli.healing.under_replicated import WaitOption
+from fencelog.api.console import (
+    SERVER,
+    JsonOption,
+    SecretOption,
+    ServerOption,
+    YesOption,
+    ask_first,
+)
+
+if TYPE_CHECKING:
+    from fencelog.api.admin.autorecovery import AutorecoveryAdmin
+
+    Admin = AutorecoveryAdmin | RemoteAdmin
+
+POLL_S = 1.0
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The bookie, as it is registered.")]
+
+
+def add_to(bookies: typer.Typer) -> None:
+    for command in (decommission, recover):
+        bookies.command()(command)
+
+
+def decommission(
+    bookie: IdArgument,
+    metadata: OptionalMetadata = None,
+    server: ServerOption = SERVER,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Keep the bookie after all.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Only say how far it is.")] = False,
+    wait: WaitOption = True,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    secret_file: SecretOption = None,
+) -> None:
+    """Take a bookie out of the cluster, running or dead.
+
+    It takes no more entries, and its copies are made on the others; it serves reads meanwhile. Then
+    it is to be stopped, and its cookie goes, which ends the decommission. It goes on without this
+    command. Refused where the others could not hold everything. --no-wait: return at once.
+    """
+    if not cancel and not status:
+        ask_first(f"Bookie {bookie} will be out of the cluster, and its data void.", yes)
+
+    async def ask(admin: Admin) -> dict[str, Any]:
+        if cancel:
+            await admin.cancel_decommission(bookie)
+            return {"bookie_id": bookie, "phase": "cancelled", "remainder": None}
+        if status:
+            return await admin.decommission(bookie)
+        job = await admin.start_decommission(bookie)
+        return await _until_over(admin, job) if wait else job
+
+    job = with_admin(metadata, server, ask, secret_file=secret_file)
+    typer.echo(json.dumps(job, indent=2) if as_json else _said(job))
+
+
+def recover(
+    bookie: IdArgument,
+    metadata: OptionalMetadata = None,
+    server: ServerOption = SERVER,
+    wait: WaitOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the copies of a dead bookie elsewhere now.
+
+    The auditor does so by itself, after the grace time of lost bookies. Refused while the bookie is
+    registered. Its cookie stays, so it may come back."""
+
+    async def ask(admin: Admin) -> dict[str, Any]:
+        found = await admin.recover(bookie)
+        if wait and found["ledgers"]:
+            await _until_named_nowhere(admin, bookie, found["ledgers"])
+        return found
+
+    found = with_admin(metadata, server, ask)
+    if as_json:
+        typer.echo(json.dumps(found | {"is_done": wait}))
+    elif wait:
+        typer.echo(f"{found['ledgers']:,} ledgers named bookie {bookie}, and none does any more")
+    else:
+        typer.echo(f"{found['ledgers']:,} ledgers of bookie {bookie} are marked")
+
+
+async def _until_over(admin: Admin, job: dict[str, Any]) -> dict[str, Any]:
+    """Wait until nothing is left on the bookie, and it is to be stopped or its cookie is gone."""
+    import anyio
+
+    from fencelog.api.cli.healing.progress import progress_line
+    from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+    bookie = job["bookie_id"]
+    async with progress_line(lambda: _said(job)):
+        while job["phase"] != "drained":
+            await anyio.sleep(POLL_S)
+            try:
+                job = await admin.decommission(bookie)
+            except FencelogError as error:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    raise
+                return {"bookie_id": bookie, "phase": "over", "remainder": None}
+    return job
+
+
+async def _until_named_nowhere(admin: Admin, bookie: str, total: int) -> None:
+    """Wait until the ledgers of a dead bookie are repaired."""
+    import anyio
+
+    from fencelog.api.cli.healing.progress import progress_line
+
+    left = total
+    async with progress_line(lambda: f"{left:,} of {total:,} ledgers are left"):
+        while left:
+            await anyio.sleep(POLL_S)
+            left = await _marks_of(admin, bookie)
+            if not left:
+                left = (await admin.recover(bookie))["ledgers"]  # what was missed is marked
+
+
+async def _marks_of(admin: Admin, bookie: str) -> int:
+    """Return how many marks name a bookie."""
+    count, page = 0, await admin.underreplicated()
+    while True:
+        count += sum(bookie in mark["missing"] for mark in page["ledgers"])
+        if page["next_start_after"] is None:
+            return count
+        page = await admin.underreplicated(start_after=page["next_start_after"])
+
+
+def _said(job: dict[str, Any]) -> str:
+    """Return the state of a decommission for a person."""
+    bookie, phase, left = job["bookie_id"], job["phase"], job["remainder"]
+    if phase == "over":
+        return f"bookie {bookie} is out of the cluster"
+    if phase == "cancelled":
+        return f"bookie {bookie} stays"
+    if phase == "drained":
+        return f"no ledger names bookie {bookie} any more: stop it, and its cookie goes"
+    if phase == "removing":
+        return f"bookie {bookie} is stopped; its cookie is about to go"
+    if left is None:
+        return f"bookie {bookie}: the auditor has not counted yet what is left"
+    closed = f", {left['not_closed']:,} of them not closed" if left["not_closed"] else ""
+    return f"bookie {bookie}: {left['ledgers']:,} ledgers are left{closed}"
