@@ -8,8 +8,10 @@ or deny an entry that it had acknowledged (scenario 2). So, durably and before a
 * every ledger that names it in any fragment is fenced, closed ones too: a writer that was suspended
   before the close may resume; and so is every ledger that is being recovered, whichever bookies it
   names: the recoverer may have written entries to this bookie, and will name it when it closes;
-* so is every ledger that is marked as lacking copies: a replication worker may have copied entries
-  to this bookie, and be about to name it;
+* so is every closed ledger that is marked as lacking copies: a replication worker may have copied
+  entries to this bookie, and be about to name it. An open one is not: its writer may choose this
+  bookie, and would be ended by the fence. Nobody concludes anything from a denial of an entry in
+  its closed fragments: readers do not while it is open, and recoveries read behind them;
 * all of them enter limbo: a missing entry of theirs is unknown. (BP-46 leaves closed ones out:
   their end is settled, and denying an entry cannot move it. But a reader would get "no" for an
   entry that is merely not here, and limbo also marks the ledger for repair.)
@@ -33,7 +35,7 @@ bookie
   names later: only while the ledger is marked, and its adds, and its look at what is there after it
   has named the bookie, are for one incarnation. If the copies were made before T, and the look is
   not after T, the ledger was marked at T. If it is after T, it fails, and the ledger is marked
-  again;
+  again, so that the entries are copied once more;
 * was never fenced at that process, for the same reason: recovery fences the members it reads there;
 * gets regular adds only from a writer that saw the new incarnation, hence chose this bookie after
   it was registered: all that it ever acknowledges under that incarnation, it remembers. A writer
@@ -77,8 +79,8 @@ async def fence_before_serving(bookie: Bookie, store: MetadataStore) -> None:
     marked = {ledger_id async for ledger_id in list_ledgers(store, MARKS_PATH)}
     async for metadata in LedgerStore(store).read_all():
         is_named = any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments)
-        is_expected = metadata.state is LedgerState.IN_RECOVERY or metadata.ledger_id in marked
-        if is_named or is_expected:
+        is_copied = metadata.is_closed and metadata.ledger_id in marked
+        if is_named or is_copied or metadata.state is LedgerState.IN_RECOVERY:
             bookie.fence_forgotten(metadata.ledger_id)
     check_session(store, session_id, "read all ledgers")
     await bookie.forgotten_are_fenced()

@@ -22,7 +22,7 @@ from fencelog.ledgers.ledger_metadata.transitions import with_replaced_bookie
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEntries:
+class BookieEntries:
     """The entries of a ledger that a bookie says it has. ``in_limbo``: an entry that is not among
     them may have been lost, and the bookie looks for it by itself."""
 
@@ -30,7 +30,7 @@ class HeldEntries:
     in_limbo: bool = False
 
 
-Answer = HeldEntries | FencelogError
+Answer = BookieEntries | FencelogError
 """The list of a bookie, or the reason why there is none (never a negative: that is an empty
 list)."""
 

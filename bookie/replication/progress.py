@@ -16,7 +16,7 @@ class _Sample:
     copied_bytes: int
 
 
-class Progress:
+class ReplicationProgress:
     """Counts since the start, sampled over the last WINDOW_S."""
 
     def __init__(self, now_s: float) -> None:

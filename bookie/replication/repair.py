@@ -37,8 +37,8 @@ from fencelog.bookie.repair.core import CopyRange, wanted_ranges
 from fencelog.bookie.replication.core import (
     Action,
     Answer,
+    BookieEntries,
     ClosedFragment,
-    HeldEntries,
     Step,
     closed_fragments,
     missing_ranges,
@@ -298,21 +298,22 @@ class LedgerRepair:
 
     async def _list(
         self, bookie_id: str, first: int, last: int, incarnation: str | None = None
-    ) -> HeldEntries:
-        """Return the entries ``first`` … ``last`` that a bookie has. Raises FencelogError; never a
-        negative, which is an empty list."""
+    ) -> BookieEntries:
+        """Return the entries ``first`` … ``last`` that a bookie has; it is asked even if there are
+        none. Raises FencelogError; never a negative, which is an empty list."""
         client = self._tools.bookies.client(bookie_id)
         ranges: list[Range] = []
         in_limbo, position = False, first
-        while position <= last:
+        while True:
             try:
                 page = await client.list_entries(self._id, position, incarnation=incarnation)
             except FencelogError as error:
                 if not error.code.is_negative:
                     raise
-                return HeldEntries(Availability.of(ranges), in_limbo)
+                return BookieEntries(Availability.of(ranges), in_limbo)
             end = last if page.next_entry is None else min(page.next_entry - 1, last)
             ranges += page.availability.ranges(position, end)
             in_limbo |= page.in_limbo
+            if end >= last:
+                return BookieEntries(Availability.of(ranges), in_limbo)
             position = end + 1
-        return HeldEntries(Availability.of(ranges), in_limbo)

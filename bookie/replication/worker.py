@@ -25,7 +25,7 @@ from fencelog.bookie.repair.copies import Copies, PutOff
 from fencelog.bookie.replication.core import urgency
 from fencelog.bookie.replication.locks import ReplicationLock, ReplicationLocks
 from fencelog.bookie.replication.open_ledgers import OpenLedgers
-from fencelog.bookie.replication.progress import Progress
+from fencelog.bookie.replication.progress import ReplicationProgress
 from fencelog.bookie.replication.repair import LedgerRepair, RepairTools
 from fencelog.bookie.replication.settings import AutorecoverySettings, watch_settings
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
@@ -96,7 +96,7 @@ class ReplicationWorker:
             host=host,
         )
         self._waiting = WaitingLedgers()
-        self._progress = Progress(self._loop.time())
+        self._progress = ReplicationProgress(self._loop.time())
         self._wake = asyncio.Event()
         self._is_disabled = True  # until the settings are known
         self._watch: Watch | None = None

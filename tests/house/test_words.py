@@ -118,6 +118,7 @@ ALLOWED = (
     ("ledgers/ledger_metadata/update.py", "insist", "a flag of one call, not the log's retries"),
     ("tests/sim/ledgers/*", "chain", "a fault of the plan: restart after restart"),
     ("tests/sim/plan/*", "endings", "how a simulated writer ends"),
+    ("tests/sim/healing/*", "endings", "how a simulated writer ends"),
     ("tests/sim/oracle/lawful_ends.py", "untold", "messages whose end no snapshot has named"),
     ("tests/sim/admin/edge.py", "untold", "keys of messages that may have been removed"),
 )

@@ -1,4 +1,4 @@
-"""The kinds of histories that there are: of ledgers, and of topics."""
+"""The kinds of histories that there are: of ledgers, of self-healing, and of topics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.sim.healing.plan import HEALING_FAULTS
+from tests.sim.healing.runner import run_healing_seed
 from tests.sim.ledgers.runner import run_seed
 from tests.sim.mutants import catalogue as mutants
 from tests.sim.mutants.mutation import Mutant
@@ -39,6 +41,7 @@ class Kind:
 TOPIC_FAULTS = {**TOPIC_TARGETS, **DISK_TARGETS, **HTTP_TARGETS, CUT_ANSWERS: "broker"}
 
 LEDGERS = Kind("ledgers", run_seed, {**TARGETS, **STAGED_TARGETS}, mutants.LEDGER_MUTANTS)
+HEALING = Kind("healing", run_healing_seed, HEALING_FAULTS, mutants.HEALING_MUTANTS)
 TOPICS = Kind("topics", run_topic_seed, TOPIC_FAULTS, mutants.TOPIC_MUTANTS)
 
-KINDS = {kind.name: kind for kind in (LEDGERS, TOPICS)}
+KINDS = {kind.name: kind for kind in (LEDGERS, HEALING, TOPICS)}

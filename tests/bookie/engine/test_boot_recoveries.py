@@ -123,3 +123,20 @@ async def test_what_a_replication_worker_may_have_copied_to_a_lost_disk_is_unkno
     await cluster.lose_disk(spare)
     assert await answer(cluster, spare, marked, 0) is ErrorCode.LEDGER_IN_LIMBO
     assert await answer(cluster, spare, other, 0) is ErrorCode.NO_SUCH_LEDGER
+
+
+async def test_a_marked_ledger_that_is_open_is_not_fenced_on_a_new_bookie(
+    cluster: LocalCluster,
+) -> None:
+    """Its writer may choose the bookie."""
+    writer = await cluster.write(*PAYLOADS)
+    (spare,) = set(cluster.available()) - set(writer.metadata.last_fragment.bookies)
+    await UnderReplicatedLedgers(cluster.store).mark(
+        writer.ledger_id, missing=["b9"], why=Cause.LOST_BOOKIE, now_us=1
+    )
+    await cluster.lose_disk(spare)
+    cluster.cut(writer.metadata.last_fragment.bookies[0])
+    writer.append(b"more")
+    closed = await writer.close()
+    assert closed.last_entry_id == len(PAYLOADS)
+    assert spare in closed.last_fragment.bookies

@@ -8,8 +8,8 @@ from fencelog.bookie.repair.core import CopyRange
 from fencelog.bookie.replication.core import (
     Action,
     Answer,
+    BookieEntries,
     ClosedFragment,
-    HeldEntries,
     RepairPlan,
     Step,
     Wait,
@@ -35,9 +35,9 @@ STRIPED = new_metadata(
 FIRST = ClosedFragment(0, 4, ("a", "b", "c"))
 LAST = ClosedFragment(5, 9, ("a", "d", "c"))
 AWAY = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "is away")
-NOTHING = HeldEntries(Availability())
-ALL = HeldEntries(Availability.of([(0, 9)]))
-SOME = HeldEntries(Availability.of([(0, 2), (5, 9)]))
+NOTHING = BookieEntries(Availability())
+ALL = BookieEntries(Availability.of([(0, 9)]))
+SOME = BookieEntries(Availability.of([(0, 2), (5, 9)]))
 
 
 def marked(*causes: Cause, bookie: str = "b", **others: Cause) -> UnderReplicatedLedger:
@@ -87,13 +87,13 @@ def test_a_bookie_that_lacks_entries_gets_them_and_is_replaced_after_vain_attemp
 
 
 def test_a_bookie_in_limbo_repairs_itself_at_first() -> None:
-    limbo = HeldEntries(Availability(), in_limbo=True)
+    limbo = BookieEntries(Availability(), in_limbo=True)
     (wait,) = plan(CLOSED, marked(Cause.LOST_BOOKIE), 2, b=limbo).waits
     assert wait.why == "self_repair"
     assert plan(CLOSED, marked(Cause.LOST_BOOKIE), 3, b=limbo).steps == (
         Step(Action.REPLACE, FIRST, "b"),
     )
-    whole = HeldEntries(ALL.availability, in_limbo=True)
+    whole = BookieEntries(ALL.availability, in_limbo=True)
     assert plan(CLOSED, marked(Cause.LOST_BOOKIE), b=whole).is_done
 
 

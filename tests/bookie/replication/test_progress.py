@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fencelog.bookie.replication.progress import Progress
+from fencelog.bookie.replication.progress import ReplicationProgress
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    progress = Progress(0.0)
+    progress = ReplicationProgress(0.0)
     assert (progress.bytes_per_s, progress.seconds_left(3), progress.seconds_left(0)) == (
         0.0,
         None,
@@ -21,6 +21,6 @@ def test_rates_are_those_of_the_last_minute() -> None:
 
 
 def test_the_first_moment_gives_no_endless_rate() -> None:
-    progress = Progress(5.0)
+    progress = ReplicationProgress(5.0)
     progress.sample(5.0, 100)
     assert progress.bytes_per_s == 100.0

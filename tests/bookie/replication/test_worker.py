@@ -59,6 +59,42 @@ async def test_closed_fragments_of_an_open_ledger_are_copied_while_its_writer_go
     await check_copies(cluster, writer.ledger_id, PAYLOADS)
 
 
+async def test_what_a_writer_changes_during_the_copying_stays(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers
+) -> None:
+    writer = await cluster.write(*PAYLOADS[:20])
+    lost, *others = writer.metadata.fragments[0].bookies
+    await cluster.stop(lost)
+    for payload in PAYLOADS[20:40]:
+        writer.append(payload)
+    await until(lambda: writer.last_add_confirmed == 39)
+    targets = [Hooked(cluster, bookie) for bookie in sorted(set(cluster.bookies) - set(others))]
+
+    async def change_ensemble(request: str) -> None:
+        if not any(target.adds for target in targets):
+            return
+        for target in targets:
+            target.before = None
+        cluster.cut(others[0])
+        for payload in PAYLOADS[40:]:
+            writer.append(payload)
+        await until(lambda: writer.last_add_confirmed == 59)
+        cluster.cut()
+
+    for target in targets:
+        target.before = change_ensemble
+    await mark(marks, writer.ledger_id, lost)
+    async with running(cluster.worker()):
+        await healed(marks)
+    assert len(writer.metadata.fragments) == 3
+    metadata, _ = await cluster.ledgers.get(writer.ledger_id)
+    assert lost not in metadata.fragments[0].bookies
+    assert metadata.fragments[1:] == writer.metadata.fragments[1:]
+    await writer.close()
+    await cluster.start(lost)
+    await check_copies(cluster, writer.ledger_id, PAYLOADS)
+
+
 async def test_an_open_last_fragment_is_closed_by_recovery_after_the_grace_time(
     cluster: LocalCluster, marks: UnderReplicatedLedgers
 ) -> None:

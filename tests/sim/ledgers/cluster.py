@@ -281,6 +281,8 @@ class Cluster:
         self.stores: list[SimStore] = []
         self.session_timeout_s = session_timeout_s
         self.is_over = False
+        self.clients: tuple[str, ...] = ("w1", "w2", "w3", "r1", "r2", "r3", "t1", "t2")
+        """The client machines that a bookie can be cut off from."""
         self.expects_refusals: set[str] = set()  # bookies whose disk was made to fail may stop
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history
@@ -302,9 +304,11 @@ class Cluster:
 
     def add_bookies(self, plan: BookiePlan) -> None:
         for number in range(1, plan.bookies + 1):
-            name = f"b{number}"
-            self.bookies[name] = BookieMachine(self, name, plan)
-            self.bookies[name].start()
+            self.add_bookie(f"b{number}", plan)
+
+    def add_bookie(self, name: str, plan: BookiePlan) -> None:
+        self.bookies[name] = BookieMachine(self, name, plan)
+        self.bookies[name].start()
 
     def in_world(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that belongs to no process of the cluster."""

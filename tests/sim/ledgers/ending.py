@@ -57,6 +57,7 @@ class Ending:
             RECOVERY_S * 3, "all ledgers are closed and read", lambda: not checked.live_tasks()
         )
         checked.kill()
+        await self._after_reading()
         storage = StorageEnding(
             self._cluster,
             self._history,
@@ -71,6 +72,9 @@ class Ending:
         self._cluster.is_over = True
         if self._plan.ends_storage:
             storage.check_disks()
+
+    async def _after_reading(self) -> None:
+        """Do nothing more: a place for the endings of other histories."""
 
     def _bookies_serve(self) -> bool:
         give_new_disks(self._cluster)

@@ -208,7 +208,7 @@ class Injector:
         return undo
 
     def _machines(self) -> list[str]:
-        return [*self._cluster.bookies, "w1", "w2", "w3", "r1", "r2", "r3", "t1", "t2", "zk"]
+        return [*self._cluster.bookies, *self._cluster.clients, "zk"]
 
     # -- processes -------------------------------------------------------------------------------
 

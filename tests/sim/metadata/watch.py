@@ -8,6 +8,7 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState, decode_metadata
 from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster
+from tests.sim.metadata.replacements import check_replacement, replaced_fragment
 from tests.sim.oracle.history import History, write_set_of
 
 _BELOW = f"{LEDGERS_PATH}/"
@@ -53,6 +54,10 @@ class MetadataWatch:
         self._versions[ledger_id] = number
         self._history.metadata.setdefault(ledger_id, []).append(metadata)
         self._history.counts[f"metadata {metadata.state.value}"] += 1
+        versions = self._history.metadata[ledger_id][-2:]
+        if len(versions) == 2 and replaced_fragment(*versions) is not None:
+            self._history.on_event("moved")
+            return
         self._history.on_event(_event(metadata, number))
 
     def _check(self, ledger_id: int, now: LedgerMetadata, version: int) -> None:
@@ -69,6 +74,10 @@ class MetadataWatch:
             violate(3, f"ledger {ledger_id}: version {version} follows {self._versions[ledger_id]}")
         if "committer" in before.properties and now == replace(before, properties=now.properties):
             return  # it was claimed, or withdrawn
+        at = replaced_fragment(before, now)
+        if at is not None:
+            check_replacement(self._history, before, now, at)
+            return
         if (before.state, now.state) not in LEGAL:
             violate(3, f"ledger {ledger_id} went {before.state.value} -> {now.state.value}")
         self._check_history_kept(before, now)

@@ -7,6 +7,7 @@ guard alone would hide the other's loss.
 from __future__ import annotations
 
 from tests.sim.mutants import auditing as mutants_auditing
+from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import reader as mutants_reader
@@ -42,6 +43,9 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 )
 """Mutants of the protocol and the bookies, which histories of ledgers have to detect."""
 
+HEALING_MUTANTS: tuple[Mutant, ...] = mutants_replication.MUTANTS
+"""Mutants of replication workers, which histories of self-healing have to detect."""
+
 TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
     *mutants_takeovers.MUTANTS,
@@ -61,12 +65,13 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 )
 """Mutants of the brokers, which histories of topics have to detect."""
 
-MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
+MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_recovery.LEFT_TO_A_COMMIT,
+    *mutants_replication.RARE,
     *mutants_replay.BOOT,
     *mutants_storage.DECAYED_HEADERS,
     *mutants_storage.ACROSS_THE_END,

@@ -18,6 +18,7 @@ import pytest
 
 from tests.sim.mutants import auditing
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
+from tests.sim.mutants.healing import unit_tests as healing_unit_tests
 from tests.sim.mutants.ledgers import unit_tests as ledgers_unit_tests
 from tests.sim.mutants.mutation import Mutant, applied
 from tests.sim.mutants.topics import unit_tests as topics_unit_tests
@@ -35,7 +36,15 @@ OPTIONS = (
 """Options of pytest, which warns of plugins that the mutant's modules have imported already, and
 would end with an error of its own for what a failed test leaves behind."""
 
-TESTS = {**ledgers_unit_tests.TESTS, **topics_unit_tests.TESTS, **auditing.TESTS}
+TESTS: dict[str, tuple[str, ...]] = {}
+for _tests in (
+    ledgers_unit_tests.TESTS,
+    healing_unit_tests.TESTS,
+    auditing.TESTS,
+    topics_unit_tests.TESTS,
+):
+    for _path, _names in _tests.items():
+        TESTS[_path] = (*TESTS.get(_path, ()), *_names)
 """Names of mutants, by the file of tests that catches them."""
 
 

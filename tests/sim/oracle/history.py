@@ -50,6 +50,9 @@ class BookieMemory:
 
     entries: dict[tuple[int, int], int] = field(default_factory=dict)
     """Acknowledged by the present incarnation."""
+    listed: set[tuple[int, int]] = field(default_factory=set)
+    """Entries that the present incarnation has listed: it may have stored one without having been
+    able to acknowledge it."""
     from_writers: set[tuple[int, int]] = field(default_factory=set)
     """Entries that it took from a writer, not from a recoverer, in any incarnation."""
     previous_entries: set[tuple[int, int]] = field(default_factory=set)
@@ -87,6 +90,8 @@ class History:
         self.ends: dict[int, tuple[int, int]] = {}
         """(last entry, length) of each ledger that anybody was told to be closed."""
         self._found_ends: dict[int, set[tuple[int, int]]] = {}
+        self.causes: dict[tuple[int, str], set[str]] = {}
+        """The reasons for which a bookie's copies of a ledger were ever marked as missing."""
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str], None] = lambda kind: None

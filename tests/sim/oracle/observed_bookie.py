@@ -64,6 +64,7 @@ class ObservedBookie(Bookie):
             memory.incarnation = self.incarnation
             memory.previous_entries |= memory.entries.keys()
             memory.entries.clear()
+            memory.listed.clear()
             memory.removed.clear()
             memory.lacs.clear()
         return memory
@@ -166,6 +167,10 @@ class ObservedBookie(Bookie):
             self._denied(error, ledger_id, held)
             raise
         self.history.counts["lists of entries"] += 1
+        self.history.on_event("list")
+        self._memory().listed.update(
+            (ledger_id, n) for a, b in reply.availability.ranges() for n in range(a, b + 1)
+        )
         following = MAX_ENTRY_ID if reply.next_entry is None else reply.next_entry
         for entry_id in [] if reply.in_limbo else sorted(held):
             if from_entry <= entry_id < following and entry_id not in reply.availability:

@@ -28,10 +28,10 @@ def draw_plan(seed: int) -> Plan:
     staged = STAGED.get(seed % STAGED_EVERY)
     if staged is not None:
         theme = staged[seed // STAGED_EVERY % len(staged)] or theme
-    return _Draw(random, theme).plan(seed)
+    return Draw(random, theme).plan(seed)
 
 
-class _Draw:
+class Draw:
     """One plan in the making. The order of the calls is part of what a seed means."""
 
     def __init__(self, random: Random, theme: Theme) -> None:

@@ -155,7 +155,7 @@ BOOT = (
             Edit(
                 "fencelog.bookie.engine.boot",
                 "fence_before_serving",
-                "metadata.state is LedgerState.IN_RECOVERY or ",
+                " or metadata.state is LedgerState.IN_RECOVERY",
                 "",
             ),
         ),

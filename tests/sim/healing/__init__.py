@@ -1,0 +1,1 @@
+"""Histories in which bookies are lost for good, and replication workers restore their copies."""

@@ -1,0 +1,129 @@
+"""The faults of histories of self-healing alone: bookies lost for good, targets that lose their
+disk amid the copying, wrong marks, deletions at the wrong moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from fencelog.ledgers.errors import FencelogError
+from tests.sim.healing.marker import Marker, mark_at_random
+from tests.sim.healing.plan import DELETE, FLIP, LOSE, LOSE_TARGET, MARK
+from tests.sim.ledgers.cluster import BookieMachine, Cluster, Session
+from tests.sim.ledgers.faults import Moments
+from tests.sim.oracle.history import History
+from tests.sim.plan.plan import Fault
+
+
+class HealingFaults:
+    """Carries them out until ``is_over``. ``late``: the bookies that joined late."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        moments: Moments,
+        marker: Marker,
+        late: list[str],
+    ) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._moments = moments
+        self._marker = marker
+        self._late = late
+        self._random = cluster.engine.random("healing faults")
+        self._machines = 0
+        self.is_over = False
+        self.fired: list[Fault] = []
+
+    def start(self, faults: Iterable[Fault]) -> None:
+        for fault in faults:
+            self._cluster.in_world(self._carry_out(fault))
+
+    async def _carry_out(self, fault: Fault) -> None:
+        await self._moments.wait(fault.moment)
+        if not self.is_over and await self._begin(fault):
+            self.fired.append(fault)
+            self._cluster.engine.trace.note(f"fault: {fault}")
+
+    async def _begin(self, fault: Fault) -> bool:
+        match fault.kind:
+            case kind if kind == LOSE:
+                lose(self._cluster, self._cluster.bookies[fault.target])
+            case kind if kind == LOSE_TARGET:
+                return self._lose_target()
+            case kind if kind == MARK:
+                work = partial(mark_at_random, self._marker, self._history, self._random)
+                self._cluster.client_process(self._name(), work)
+            case kind if kind == DELETE:
+                return self._delete()
+            case kind if kind == FLIP:
+                undo = self._cluster.bookies[fault.target].damage_replies()
+                if undo is None:
+                    return False
+                self._cluster.in_world(_later(fault.duration_ms / 1000, undo))
+        return True
+
+    def _name(self) -> str:
+        """Return a machine of its own for a client that does one thing."""
+        self._machines += 1
+        return f"k{self._machines + 1}"
+
+    def _lose_target(self) -> bool:
+        """A bookie that only copies were given to comes back with an empty disk."""
+        targets = [
+            name
+            for name in self._late
+            if self._history.bookie(name).entries
+            and not self._history.bookie(name).from_writers
+            and not self._is_in_use(name)
+        ]
+        if not targets:
+            return False
+        machine = self._cluster.bookies[self._random.choice(targets)]
+        self._cluster.expects_refusals.add(machine.name)
+        machine.hold_down()
+        machine.replace_disk()
+        machine.start()
+        return True
+
+    def _is_in_use(self, bookie: str) -> bool:
+        """Tell whether a ledger that is not closed names the bookie: its disk is not to spare."""
+        return any(
+            bookie in fragment.bookies
+            for versions in self._history.metadata.values()
+            for fragment in versions[-1].fragments
+            if not versions[-1].is_closed
+        )
+
+    def _delete(self) -> bool:
+        """Delete a closed ledger that names a bookie which is being replaced."""
+        marked = sorted({ledger_id for ledger_id, _ in self._history.causes})
+        chosen = [i for i in marked if (m := self._history.latest(i)) is not None and m.is_closed]
+        ledger = self._history.ledgers.get(self._random.choice(chosen)) if chosen else None
+        if ledger is None:
+            return False
+        ledger.is_being_deleted = True
+
+        async def delete(session: Session) -> None:
+            try:
+                await session.ledgers.delete(ledger.ledger_id)
+            except FencelogError as error:
+                self._history.counts[f"delete: {error.code.slug}"] += 1
+
+        self._cluster.client_process(self._name(), delete)
+        return True
+
+
+def lose(cluster: Cluster, machine: BookieMachine) -> None:
+    """The machine is gone; whether it comes back is another question."""
+    machine.hold_down()
+    machine.kill()
+    cluster.end_sessions(machine.name)
+
+
+async def _later(seconds: float, undo: object) -> None:
+    await asyncio.sleep(seconds)
+    if callable(undo):
+        undo()

@@ -1,0 +1,174 @@
+"""The plan of a history of self-healing: that of a history of ledgers, and what heals it.
+
+Some bookies join only after a while. They are in no ensemble by then, so a worker copies to them,
+and their disk may be lost in the middle of it without the loss of anything acknowledged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
+
+from tests.sim.plan.draw import Draw
+from tests.sim.plan.plan import TARGETS, Fault, Moment, Plan
+from tests.sim.plan.theme import Step, Theme
+
+_BAD_DATA = ("rot entry log", "rot journal", "rot journal, crash", "bad memory")
+"""Faults of the bookie that is lost anyway: a second one has to be whole."""
+
+LOSE, LOSE_TARGET, MARK, DELETE = "lose bookie", "lose target", "mark at random", "delete copied"
+FLIP = "bits flip"
+
+HEALING_TARGETS = {
+    LOSE: "victim",
+    LOSE_TARGET: "all",
+    MARK: "all",
+    DELETE: "all",
+    FLIP: "bookie",
+}
+"""Kinds of faults of these histories alone."""
+
+WORKER_FAULTS = (
+    "kill client",
+    "kill client",
+    "pause client",
+    "metadata reply lost",
+    "metadata reply lost",
+    "session expires",
+    "metadata refuses",
+    "slow metadata",
+    "metadata cut",
+    "cut",
+    "clog",
+    "reset",
+)
+"""Kinds of faults that befall workers."""
+
+HEALING_FAULTS = {*TARGETS, *HEALING_TARGETS} - {*_BAD_DATA}
+"""Every kind of fault that these histories may draw."""
+
+COPYING = "recovery add"
+"""The event of a copy that comes to a bookie, also in a recovery."""
+
+THEME = Theme(
+    kinds=(
+        "kill bookie",
+        "kill bookie",
+        "restart cleanly",
+        "power loss",
+        "silent power loss",
+        "pause bookie",
+        "isolate",
+        "cut",
+        "reset",
+        "read only",
+        "slow bookie",
+        "slow network",
+        "spikes",
+        "replace disk",
+        "die at an effect",
+        "metadata cut",
+        "metadata reply lost",
+        "kill client",
+        "pause client",
+    ),
+    events=("ack", "ensemble", "closed", COPYING, COPYING, "moved", "marked", "recovering"),
+    pauses_ms=(5, 40, 200),
+    recoverers=(0, 1, 1, 2),
+    slow_bookies=(0, 0, 1),
+    slow_links=(0, 0, 2),
+    shapes=((3, 3, 2), (3, 3, 2), (4, 3, 2), (3, 2, 2), (4, 4, 3), (2, 2, 2)),
+    ledgers=(2, 3, 3),
+    deleters=(0, 0, 1),
+    garbage_ms=(4_000, 15_000),
+    storage_ends=0.1,
+    spares=(0, 0, 1),
+    readers=(1, 1, 2),
+    endings=("close", "close", "close", "leave", "abandon"),
+    bursts=(4, 10, 25),
+    other_kinds=(0, 1, 2),
+    haunted=0.7,
+    askers=1,
+    scenes=(
+        (Step("kill bookie", "a", ("ack",), (3, 10), (0, 5), (300, 2_000)),),
+        (Step("isolate", "a", ("ack",), (3, 10), (0, 5), (300, 2_000)),),
+    ),
+    scenes_played=(0, 1, 2),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealingPlan:
+    """``base``: the ledgers, the bookies that are there from the start, and the usual faults. The
+    victim may be lost for good."""
+
+    base: Plan
+    late_bookies: int
+    workers: int
+    loss: str
+    """``for good``, ``returns`` (with its disk) or ``returns empty``."""
+    open_ledger_grace_ms: int
+    faults: tuple[Fault, ...]
+    """All faults."""
+
+
+def draw_healing_plan(seed: int) -> HealingPlan:
+    random = Random(f"healing {seed}")
+    base = Draw(random, THEME).plan(seed)
+    base = replace(
+        base,
+        is_victim_synced=True,
+        length_ms=base.length_ms + 6_000,
+        last_deaths=tuple(death for death in base.last_deaths if death.bookie != base.victim),
+    )
+    workers = random.choice((1, 2, 2))
+    lost_ms = random.randint(500, 4_000)
+    faults = [fault for fault in base.faults if fault.kind not in _BAD_DATA]
+    faults.append(Fault(Moment("start", 0, lost_ms), LOSE, base.victim, 1, random.random()))
+    faults += _aimed(random, base)
+    faults += _on_workers(random, base, workers)
+    return HealingPlan(
+        base=base,
+        late_bookies=random.choice((2, 2, 3)),
+        workers=workers,
+        loss=random.choice(("for good", "for good", "returns", "returns empty")),
+        open_ledger_grace_ms=random.choice((500, 2_000, 5_000)),
+        faults=tuple(faults),
+    )
+
+
+def _aimed(random: Random, base: Plan) -> list[Fault]:
+    """Faults that meet the copying."""
+    faults: list[Fault] = []
+    if random.random() < 0.6:
+        when = random.choice((COPYING, COPYING, "list", "list", "moved"))
+        moment = Moment(when, random.choice((1, 1, 2, 3, 6)), random.choice((0, 0, 1, 3)))
+        faults.append(Fault(moment, LOSE_TARGET, "all", 1, random.random()))
+    for _ in range(random.choice((0, 1, 3))):
+        moment = Moment("start", 0, random.randint(1_000, base.length_ms))
+        faults.append(Fault(moment, MARK, "all", 1, random.random()))
+    if random.random() < 0.2:
+        moment = Moment(COPYING, random.choice((1, 3, 10)), random.choice((0, 1)))
+        faults.append(Fault(moment, DELETE, "all", 1, random.random()))
+    if random.random() < 0.5:
+        others = [f"b{n + 1}" for n in range(base.bookies) if f"b{n + 1}" != base.victim]
+        moment = Moment("start", 0, random.randint(500, 3_000))
+        faults.append(Fault(moment, FLIP, random.choice(others), 6_000, random.random()))
+    return faults
+
+
+def _on_workers(random: Random, base: Plan, workers: int) -> list[Fault]:
+    faults: list[Fault] = []
+    for _ in range(random.choice((0, 1, 2, 4))):
+        kind = random.choice(WORKER_FAULTS)
+        target = machine = f"h{random.randint(1, workers)}"
+        if kind in ("cut", "clog", "reset"):
+            bookie = f"b{random.randint(1, base.bookies)}"
+            target = random.choice((f"{machine}>{bookie}", f"{bookie}>{machine}"))
+        elif kind == "metadata cut":
+            target = random.choice((f"{machine}>zk", f"zk>{machine}"))
+        when = random.choice((COPYING, COPYING, "moved", "marked", "list"))
+        moment = Moment(when, random.choice((1, 2, 5, 20)), random.choice((0, 0, 1, 5, 300)))
+        duration_ms = random.choice((20, 300, 2_000, 7_000))
+        faults.append(Fault(moment, kind, target, duration_ms, random.random()))
+    return faults

@@ -1,0 +1,350 @@
+"""Wrong replication workers: they name bookies without copies, or undo what others have written."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+BOOT = "fencelog.bookie.engine.boot"
+COPIES = "fencelog.bookie.repair.copies"
+CORE = "fencelog.bookie.replication.core"
+GARBAGE = "fencelog.bookie.gc.ledgers"
+LOCKS = "fencelog.bookie.replication.locks"
+OPEN = "fencelog.bookie.replication.open_ledgers"
+READER = "fencelog.ledgers.reader.reader"
+REPAIR = "fencelog.bookie.replication.repair"
+STORE = "fencelog.bookie.replication.store"
+TRANSITIONS = "fencelog.ledgers.ledger_metadata.transitions"
+
+RULE = "PROTOCOL.md rule 11"
+
+_ANY_END = Edit(
+    TRANSITIONS,
+    "with_replaced_bookie",
+    "if (is_last and not base.is_closed) or end != last_entry_id or index >= len(bookies):",
+    "if index >= len(bookies):",
+)
+"""The change of a fragment whatever entries it has: the second guard of its end."""
+
+_COPY = (
+    "            await self._copy(metadata, wanted, step.fragment, target, incarnation, "
+    "step.bookie_id)\n"
+)
+_COMPARE = "            await self._compare(wanted, step.fragment, target, incarnation)\n"
+
+MUTANTS = (
+    Mutant(
+        "open-last-fragment-copied",
+        RULE,
+        "The last fragment of an open ledger is copied up to what is there, without a recovery.",
+        (
+            Edit(
+                CORE,
+                "closed_fragments",
+                "    if metadata.is_closed:\n",
+                "    if not metadata.is_closed:\n"
+                "        first = metadata.last_fragment.first_entry_id\n"
+                "        yield ClosedFragment(first, first, metadata.last_fragment.bookies)\n"
+                "    if metadata.is_closed:\n",
+            ),
+            _ANY_END,
+        ),
+    ),
+    Mutant(
+        "metadata-not-read-again",
+        RULE,
+        "The metadata that was read before the copying is written over what others wrote since.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._move",
+                "        await self._commit(step, target)\n",
+                "        _, version = await self._tools.ledgers.get(self._id)\n"
+                "        await self._tools.ledgers.update(wanted, version)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "unavailable-is-missing",
+        f"{RULE}; unknown is not no",
+        "A bookie that cannot be asked for its entries is replaced as if it lacked them.",
+        (
+            Edit(
+                CORE,
+                "_needed",
+                "        if Cause.LOST_BOOKIE in causes:\n",
+                "        if causes:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "replaced-by-a-member",
+        RULE,
+        "A bookie that is in the fragment takes the place of another one.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._target_ensemble",
+                "        replace = (\n",
+                "        members = list(step.fragment.bookies)\n"
+                "        if len(members) > 1 and self._id % 2:\n"
+                "            members[step.index] = members[step.index - 1]\n"
+                "            return tuple(members)\n"
+                "        replace = (\n",
+            ),
+            Edit(TRANSITIONS, "with_replaced_bookie", " or new in bookies:", ":"),
+        ),
+    ),
+    Mutant(
+        "copied-without-a-digest",
+        RULE,
+        "Copies are stored as they come, without a look at their digests.",
+        (
+            Edit(
+                COPIES,
+                "Copies._ask",
+                "        verified_reply(reply, metadata, entry_id, bookie_id=bookie_id, "
+                "key=self._key)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "named-before-copied",
+        RULE,
+        "The metadata names the target first, and it gets the entries afterwards.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._move",
+                "        try:\n" + _COPY + _COMPARE,
+                "        await self._commit(step, target)\n        try:\n" + _COPY + _COMPARE,
+            ),
+        ),
+    ),
+    Mutant(
+        "not-compared-after-copying",
+        RULE,
+        "An entry of which there is no copy is left out, and the target denies it.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._copy",
+                "        if lost:\n            raise first_lost(lost)\n",
+                "",
+            ),
+            Edit(REPAIR, "LedgerRepair._compare", "if missing is not None:", "if False:"),
+            Edit(
+                "fencelog.bookie.repair.copier",
+                "EntryCopier._copy_range",
+                "                lost.append(missing)\n"
+                "                if missing.reason is MissingReason.UNREACHED or "
+                "len(lost) > MAX_LOST_ENTRIES_NOTED:\n"
+                "                    raise\n",
+                "                lost.append(missing)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "boot-fences-open-ledgers",
+        f"{RULE}; PROTOCOL.md rule 10",
+        "A new bookie fences a marked ledger that is open, and so ends the writer that chooses it.",
+        (Edit(BOOT, "fence_before_serving", "metadata.is_closed and metadata", "metadata"),),
+    ),
+    Mutant(
+        "copied-by-the-old-ensemble",
+        RULE,
+        "The target gets what the metadata assigns to it before the change: nothing.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._move",
+                "        wanted = moved(metadata, step, target)\n",
+                "        wanted = metadata\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "empty-fragments-forgotten",
+        RULE,
+        "A bookie is not asked where it has no entries, and stays in the metadata for ever.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._list",
+                "        while True:\n",
+                "        if first > last:\n"
+                "            return BookieEntries(Availability(), False)\n"
+                "        while True:\n",
+            ),
+        ),
+    ),
+)
+
+RARE = (
+    Mutant(
+        "any-incarnation-of-the-target",
+        f"{RULE}; PROTOCOL.md rule 10",
+        "A target that loses its disk amid the copying is named, and denies what it was given.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._move",
+                "incarnation = self._tools.bookies.describe(target).incarnation",
+                "incarnation = None",
+            ),
+            Edit(
+                REPAIR,
+                "LedgerRepair._compare",
+                "        held = await self._list(target, fragment.first, fragment.last, "
+                "incarnation)\n",
+                "        return\n"
+                "        held = await self._list(target, fragment.first, fragment.last, "
+                "incarnation)\n",
+            ),
+            Edit(BOOT, "fence_before_serving", " or is_copied", ""),
+        ),
+    ),
+    Mutant(
+        "first-fragment-alone",
+        RULE,
+        "A ledger is taken for repaired when its lost bookie is replaced in one fragment.",
+        (
+            Edit(
+                CORE,
+                "plan_repair",
+                "        for fragment in fragments:\n",
+                "        for fragment in fragments[:1]:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lock-kept-for-ever",
+        "MAINTENANCE.md: re-replication",
+        "A lock whose release was not answered is never acquired again by its own worker.",
+        (
+            Edit(
+                LOCKS,
+                "ReplicationLocks._own",
+                "        if (node.ephemeral_owner, node.value) != (session_id, self._value):\n",
+                "        if node.value:\n",
+            ),
+            Edit(
+                LOCKS,
+                "ReplicationLocks.release",
+                "        await until_known(delete)\n",
+                "        if lock.ledger_id % 3:\n            await until_known(delete)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "changed-during-a-recovery",
+        RULE,
+        "Fragments change under a recoverer, whose close expects them as they were.",
+        (
+            Edit(
+                CORE,
+                "closed_fragments",
+                "metadata.state is LedgerState.IN_RECOVERY",
+                "metadata.ledger_id < 0",
+            ),
+            Edit(
+                TRANSITIONS,
+                "with_replaced_bookie",
+                "base.state is LedgerState.IN_RECOVERY or ",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "unmarked-at-any-version",
+        RULE,
+        "A worker removes a mark that was made after it had looked.",
+        (
+            Edit(
+                STORE,
+                "UnderReplicatedLedgers.unmark",
+                "await self._store.delete(_path(ledger_id), version)",
+                "version = (await self._store.get(_path(ledger_id))).version\n"
+                "                await self._store.delete(_path(ledger_id), version)",
+            ),
+        ),
+    ),
+    Mutant(
+        "marked-ledgers-collected",
+        "MAINTENANCE.md: garbage collection",
+        "A bookie collects copies that a worker has made, before the metadata names it.",
+        (
+            Edit(
+                GARBAGE,
+                "LedgerGarbage._remove_over_replicated",
+                "if await has_node(self._metadata.store, MARKS_PATH, ledger_id):",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "denied-by-outdated-metadata",
+        f"{RULE}; PROTOCOL.md rule 7",
+        "Bookies that were replaced deny an entry, and the reader passes that on.",
+        (
+            Edit(
+                READER,
+                "LedgerReader._is_outdated",
+                "                self.update((await self._source.get_latest(used.ledger_id))[0])\n",
+                "                await self._look()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "any-end-of-a-fragment",
+        RULE,
+        "A bookie is replaced in a fragment that has other entries than were copied.",
+        (_ANY_END,),
+    ),
+    Mutant(
+        "writer-ended-at-once",
+        RULE,
+        "The writer of an open ledger is ended without a grace time.",
+        (
+            Edit(
+                OPEN,
+                "OpenLedgers.close",
+                "if now - sign.since_s < self._grace_s:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "writer-ended-for-nothing",
+        RULE,
+        "The writer of an open ledger is ended where there is no bookie to copy to.",
+        (
+            Edit(
+                OPEN,
+                "OpenLedgers.close",
+                "if metadata.state is LedgerState.OPEN:",
+                "if metadata.ledger_id < 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "lock-of-an-ended-session",
+        "MAINTENANCE.md: re-replication",
+        "A worker goes on with a ledger after the session that locked it has ended.",
+        (
+            Edit(
+                "fencelog.bookie.replication.worker",
+                "ReplicationWorker._check_allowed",
+                "self._locks.check(lock)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "boot-forgets-marks",
+        f"{RULE}; PROTOCOL.md rule 10",
+        "A bookie that lost its disk denies what a worker had copied to it and is about to name.",
+        (Edit(BOOT, "fence_before_serving", " or is_copied", ""),),
+    ),
+)
+"""Mutants that cost copies or time, or that a second guard makes rare."""

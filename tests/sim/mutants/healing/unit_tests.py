@@ -1,0 +1,36 @@
+"""The unit tests that catch mutants of self-healing."""
+
+from __future__ import annotations
+
+TESTS = {
+    "tests/bookie/replication/test_core.py": (
+        "open-last-fragment-copied",
+        "changed-during-a-recovery",
+        "unavailable-is-missing",
+        "first-fragment-alone",
+    ),
+    "tests/bookie/replication/test_repair.py": (
+        "copied-without-a-digest",
+        "named-before-copied",
+        "not-compared-after-copying",
+        "any-incarnation-of-the-target",
+        "copied-by-the-old-ensemble",
+        "empty-fragments-forgotten",
+        "replaced-by-a-member",
+        "marked-ledgers-collected",
+    ),
+    "tests/bookie/replication/test_worker.py": (
+        "metadata-not-read-again",
+        "writer-ended-at-once",
+        "writer-ended-for-nothing",
+        "lock-of-an-ended-session",
+    ),
+    "tests/bookie/replication/test_store.py": ("unmarked-at-any-version",),
+    "tests/bookie/replication/test_locks.py": ("lock-kept-for-ever",),
+    "tests/ledgers/reader/test_reader.py": ("denied-by-outdated-metadata",),
+    "tests/ledgers/ledger_metadata/test_transitions.py": ("any-end-of-a-fragment",),
+    "tests/bookie/engine/test_boot_recoveries.py": (
+        "boot-forgets-marks",
+        "boot-fences-open-ledgers",
+    ),
+}
