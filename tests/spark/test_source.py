@@ -250,7 +250,7 @@ def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, filled: F
         few = spark.sql('SELECT offset FROM kept WITH (endingOffsets \'{"0":3,"1":0,"2":0}\')')
         assert [row.offset for row in few.collect()] == [0, 1, 2]
         with pytest.raises(PySparkException, match="a table of the catalog is for reading"):
-            spark.sql("INSERT INTO kept (value) VALUES (CAST('x' AS BINARY))")
+            spark.sql("INSERT INTO kept SELECT * FROM kept")
     finally:
         spark.sql("DROP TABLE kept")
     with pytest.raises(PySparkException, match="option 'topic' is missing"):
