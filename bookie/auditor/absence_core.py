@@ -3,9 +3,9 @@
 A restart must copy nothing, so a bookie counts as lost only after a grace time in which it was seen
 to be absent again and again. Each bookie has its own: several that are absent at once are a rolling
 restart, or a rack without power, and no reason to hurry. The clocks begin anew where absence says
-nothing about the bookie: when the auditor's own session has ended (so may have all others), and
-when it could not look for a while. So does the clock of a new auditor, which knows nothing of
-before.
+nothing about the bookie: when the auditor's own session has ended (so may have all others), when
+its connection was broken, and when it could not look for a while. So does the clock of a new
+auditor, which knows nothing of before.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-MAX_LOOK_GAP_S = 60.0
-"""The longest time between two looks at the registrations after which the clocks go on: what was
-not looked at may have been there."""
+MAX_LOOK_GAP_S = 30.0
+"""The longest time between two looks at the registrations, which are 10 s apart, after which the
+clocks go on: what was not looked at may have been there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from fencelog.bookie.auditor.schedule_core import CheckName, next_check
 from fencelog.bookie.replication.settings import AutorecoverySettings, read_settings, watch_settings
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.port import MetadataStore, SessionState
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
 from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -120,6 +120,7 @@ class Auditor:
         watches = [
             watch_settings(self._store, self._on_settings),
             self._store.watch_children(BOOKIES_PATH, lambda names: self._look.set()),
+            self._store.on_session(self._on_session),
             self._store.watch_value(REQUEST_PATH, lambda node: self._check_wakeup.set()),
             self._store.watch_children(
                 DECOMMISSIONS_PATH, lambda names: self._decommission_wakeup.set()
@@ -153,6 +154,12 @@ class Auditor:
         """Return the time for which a bookie may be away."""
         changed = self._settings.lost_bookie_grace_ms
         return self._config.lost_bookie_grace_ms if changed is None else changed
+
+    def _on_session(self, state: SessionState) -> None:
+        """Start all clocks anew when the connection breaks: a bookie may be back, and absent again,
+        without having been seen."""
+        if state is not SessionState.CONNECTED:
+            self._absences = Absences()
 
     def _on_settings(self, settings: AutorecoverySettings) -> None:
         self._settings = settings

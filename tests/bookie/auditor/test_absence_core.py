@@ -15,6 +15,7 @@ def test_a_bookie_is_lost_after_the_grace_time() -> None:
     absences = looked(Absences(), 100.0, "b1", "b2")
     assert absences.lost(grace_s=50, now=149.0) == frozenset()
     assert absences.next_lost_at(grace_s=50, now=149.0) == 150.0
+    absences = looked(absences, 125.0, "b1", "b2")
     absences = looked(absences, 150.0, "b1", "b2")
     assert absences.lost(grace_s=50, now=150.0) == {"b3"}
     assert absences.next_lost_at(grace_s=50, now=150.0) is None
@@ -22,6 +23,7 @@ def test_a_bookie_is_lost_after_the_grace_time() -> None:
 
 def test_a_bookie_that_was_back_begins_anew() -> None:
     absences = looked(Absences(), 100.0, "b1", "b2")
+    absences = looked(absences, 120.0, "b1", "b2")
     absences = looked(absences, 140.0, *ALL)
     absences = looked(absences, 145.0, "b1", "b2")
     assert absences.lost(grace_s=50, now=160.0) == frozenset()
@@ -38,6 +40,7 @@ def test_several_that_are_absent_at_once_wait_as_long_as_one() -> None:
 def test_the_clocks_begin_anew_with_another_session() -> None:
     """The store was away: all sessions may have ended with ours."""
     absences = looked(Absences(), 0.0, "b1", "b2")
+    absences = looked(absences, 29.0, "b1", "b2")
     absences = looked(absences, 49.0, "b1", "b2", session_id=2)
     assert absences.lost(grace_s=50, now=60.0) == frozenset()
 

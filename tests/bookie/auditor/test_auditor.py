@@ -271,3 +271,21 @@ async def test_a_lagging_server_makes_no_bookie_lost(stage: AuditStage) -> None:
     await asyncio.wait([task])
     await lagging.close()
     assert await marked(stage) == []
+
+
+async def test_a_bookie_that_was_back_during_an_outage_is_not_lost(stage: AuditStage) -> None:
+    """The session survives, but nothing is seen for a while."""
+    await stage.ledger(1)
+    async with auditing(stage, lost_bookie_grace_ms=60_000):
+        await stage.deregister("b1")
+        await asyncio.sleep(40)
+        stage.store.disconnect()
+        await stage.register("b1")
+        await asyncio.sleep(5)
+        await stage.deregister("b1")
+        await asyncio.sleep(5)
+        stage.store.reconnect()
+        await asyncio.sleep(40)
+        await stage.register("b1")
+        await asyncio.sleep(100)
+        assert await marked(stage) == []
