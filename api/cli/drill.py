@@ -24,6 +24,7 @@ def add_to(app: typer.Typer) -> None:
     commands: tuple[Callable[..., None], ...] = (
         *(kill_broker, pause_broker, partition, drain, rolling_restart, zookeeper_restart),
         *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk, full_standalone),
+        *(lose_bookie, two_lost, decommission),
         *(load, unload),
     )
     for command in commands:
@@ -104,8 +105,19 @@ def drain(times: TimesOption = 2, keep: KeepOption = False, as_json: JsonOption 
     _run(drain_drill(DrainConfig(times, keep)), as_json=as_json)
 
 
-def rolling_restart(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+def rolling_restart(
+    bookies: Annotated[
+        bool, typer.Option("--bookies", help="Bookies alone; self-healing must copy nothing.")
+    ] = False,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Restart every bookie and broker under load, one after the other."""
+    if bookies:
+        from fencelog.api.drills.bookie.heal import restart_bookies_drill
+
+        _run(restart_bookies_drill(keep=keep), as_json=as_json)
+        return
     from fencelog.api.drills.broker.rolling_restart import (
         RollingRestartConfig,
         rolling_restart_drill,
@@ -160,6 +172,27 @@ def lose_bookie_disk(
     from fencelog.api.drills.bookie.lose_disk import LoseDiskConfig, lose_disk_drill
 
     _run(lose_disk_drill(LoseDiskConfig(times, session_ms, keep)), as_json=as_json)
+
+
+def lose_bookie(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Kill a bookie for good under load; its copies are made on the others."""
+    from fencelog.api.drills.bookie.heal import lose_bookies_drill
+
+    _run(lose_bookies_drill("lose-bookie", count=1, keep=keep), as_json=as_json)
+
+
+def two_lost(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Kill two of five bookies for good, one after the other, under load."""
+    from fencelog.api.drills.bookie.heal import lose_bookies_drill
+
+    _run(lose_bookies_drill("two-lost", count=2, keep=keep), as_json=as_json)
+
+
+def decommission(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Take a running bookie out of the cluster under load."""
+    from fencelog.api.drills.bookie.heal import decommission_drill
+
+    _run(decommission_drill(keep=keep), as_json=as_json)
 
 
 def full_disk(

@@ -29,6 +29,9 @@ DRILLS = (
     "kill-bookie",
     "pause-bookie",
     "lose-bookie-disk",
+    "lose-bookie",
+    "two-lost",
+    "decommission",
     "full-disk",
     "full-standalone",
 )

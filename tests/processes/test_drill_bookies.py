@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 NO_NAMESPACES = "cannot make a user and mount namespace"
 
 
-def drill(*arguments: str) -> dict[str, Any]:
+def drill(*arguments: str, timeout_s: float = 55) -> dict[str, Any]:
     """The report of a drill that was clean; its figures are those of the smallest disaster."""
-    done = fencelog("drill", *arguments, "--json", timeout_s=55)
+    done = fencelog("drill", *arguments, "--json", timeout_s=timeout_s)
     if done.returncode == 1 and NO_NAMESPACES.encode() in done.stderr:
         pytest.skip(complaint(done))
     assert done.stdout, done.stderr.decode()
@@ -83,3 +83,21 @@ def test_a_machine_without_namespaces_has_no_small_disk() -> None:
     done = fencelog("drill", "full-disk", env={**os.environ, "PATH": "/nowhere"})
     assert done.returncode == 1
     assert complaint(done) == f"{NO_NAMESPACES}: there is no unshare here"
+
+
+def test_a_lost_bookie_s_copies_are_made_elsewhere() -> None:
+    report = drill("lose-bookie", timeout_s=200)
+    assert report["rereplicated_bytes"] > 0
+    assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
+    assert report["own_copies_read"] >= 3 * report["acknowledged"]
+
+
+def test_a_bookie_leaves_while_it_runs() -> None:
+    report = drill("decommission", timeout_s=200)
+    assert report["drained_s"] <= report["removed_s"]
+    assert report["violations"] == 0
+
+
+def test_a_rolling_restart_of_bookies_copies_nothing() -> None:
+    report = drill("rolling-restart", "--bookies", timeout_s=200)
+    assert (report["copied_bytes"], report["violations"]) == (0, 0)

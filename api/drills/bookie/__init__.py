@@ -1,4 +1,4 @@
-"""Drills of bookies: killed, paused, full, and with a lost disk.
+"""Drills of bookies: killed, paused, full, lost, and with a lost disk.
 
 Imports of its package: ``client``, ``drills.harness``, ``local_cluster``, ``streams``.
 """

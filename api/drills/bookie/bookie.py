@@ -19,6 +19,7 @@ from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_c
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
@@ -40,6 +41,7 @@ class BookieDrill:
     bookies: RegisteredBookies
     ledgers: LedgerClient
     acks: dict[str, BookieAcks]
+    store: MetadataStore
 
     def writers(self, load: BurstLoad) -> list[LedgerLoad]:
         return [LedgerLoad(self.ledgers, load) for _ in range(WRITERS)]
@@ -137,9 +139,14 @@ class BookieReport:
 
 @contextlib.asynccontextmanager
 async def bookie_drill(
-    data_dir: Path, *, session_ms: int = SESSION_TIMEOUT_MS
+    data_dir: Path,
+    *,
+    session_ms: int = SESSION_TIMEOUT_MS,
+    bookies: int = BOOKIES,
+    autorecovery: tuple[str, ...] | None = None,
 ) -> AsyncIterator[BookieDrill]:
-    """Run a cluster of ZooKeeper and BOOKIES bookies, and a client that notes all their answers.
+    """Run a cluster of ZooKeeper and bookies, and a client that notes all their answers;
+    ``autorecovery``: as in ``ClusterConfig``.
 
     Raises FencelogError when it cannot be started.
     """
@@ -150,12 +157,15 @@ async def bookie_drill(
         return WatchedBookieClient(bookie_id, address, acks[bookie_id])
 
     async with contextlib.AsyncExitStack() as stack:
-        config = ClusterConfig(data_dir, bookies=BOOKIES, brokers=0, session_ms=session_ms)
+        config = ClusterConfig(
+            data_dir, bookies=bookies, brokers=0, session_ms=session_ms, autorecovery=autorecovery
+        )
         cluster = await stack.enter_async_context(running_cluster(config))
         store = open_metadata_store(cluster.metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)
-        bookies = RegisteredBookies(store, connect=connect)
-        await bookies.start()
-        stack.push_async_callback(bookies.close)
-        yield BookieDrill(cluster, bookies, LedgerClient(store, bookies, host=host), acks)
+        directory = RegisteredBookies(store, connect=connect)
+        await directory.start()
+        stack.push_async_callback(directory.close)
+        ledgers = LedgerClient(store, directory, host=host)
+        yield BookieDrill(cluster, directory, ledgers, acks, store)
