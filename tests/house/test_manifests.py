@@ -69,6 +69,7 @@ def test_the_base_holds_what_a_cluster_needs(manifests: list[Manifest]) -> None:
         "StatefulSet/zookeeper",
         "StatefulSet/bookie",
         "Deployment/broker",
+        "Deployment/autorecovery",
         "Job/metadata-init",
         "Service/zookeeper",
         "Service/bookie",
@@ -101,6 +102,9 @@ def test_services_and_probes_name_ports_that_exist(
 ) -> None:
     for workload in services:
         for container in containers(workload):
+            if workload["metadata"]["name"] == "autorecovery":
+                assert not container.keys() & {"ports", "readinessProbe", "livenessProbe"}
+                continue  # It listens nowhere.
             open_ports = {port["name"] for port in container["ports"]}
             probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
             handlers = [probe.get("tcpSocket") or probe.get("httpGet") for probe in probes]
@@ -194,4 +198,5 @@ def test_all_use_the_same_metadata_and_may_reach_it(
     assert len(stores) == 1
     policy = by_title(manifests, "NetworkPolicy/zookeeper")
     (admitted,) = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
-    assert set(admitted["values"]) == users.keys() == {"bookie", "broker", "metadata-init"}
+    assert set(admitted["values"]) == users.keys()
+    assert users.keys() == {"autorecovery", "bookie", "broker", "metadata-init"}
