@@ -39,7 +39,7 @@ async def reached(client: FencelogClient, query: StreamingQuery, count: int) -> 
     """Wait until the sink has so many rows."""
     with anyio.fail_after(CATCH_UP_S):
         while sum(await tails(client, SINK)) < count:
-            assert query.exception() is None
+            assert (failure := query.exception()) is None, str(failure)
             await anyio.sleep(0.1)
 
 

@@ -14,15 +14,18 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import psutil
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from fencelog.api.client import FencelogClient
 from fencelog.spark_connector.planning.options import parse_batch_options
 from fencelog.spark_connector.source import FencelogDataSource, FencelogReader, checked_columns
 from fencelog.spark_connector.stream.options import parse_stream_options
 from fencelog.spark_connector.stream.reader import FencelogStreamReader
 from fencelog.spark_connector.write import writer as writers
+from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.writer import FencelogWriter, TaskOutcome
 
 if TYPE_CHECKING:
@@ -64,10 +67,12 @@ class Planned:
             return False
         return True
 
-    def in_task(self, items: Iterator[T]) -> Iterator[T]:
-        """Yield the items; fail after the first one."""
+    def in_task(self, items: Iterator[T], ready: Callable[[], None] = lambda: None) -> Iterator[T]:
+        """Yield the items; fail after the first one, when ``ready`` returns."""
         for item in items:
             yield item
+            if not self.mark.exists():
+                ready()
             if self.failure is Failure.TASK_RAISES and self.is_due():
                 raise OSError("the first attempt fails")
             if self.failure is Failure.TASK_DIES and self.is_due():
@@ -97,6 +102,25 @@ class Planned:
             return done
 
         PartitionCommits.commit = and_hang  # type: ignore[assignment,method-assign]  # this process
+
+
+def wait_for_rows(options: WriteOptions) -> None:
+    """Return when the topic has rows: what a task takes and what it writes are not in step. Rows in
+    ledgers of their own are not seen, so they get a second."""
+
+    async def wait() -> None:
+        async with FencelogClient(options.servers) as client:
+            with anyio.fail_after(HANG_S):
+                while not await rows(client):  # noqa: ASYNC110 - a condition without an event
+                    await anyio.sleep(0.05)
+
+    async def rows(client: FencelogClient) -> int:
+        return sum(int(each["tail_offset"]) for each in await client.offsets(options.topic))
+
+    if options.exactly_once is ExactlyOnce.SEGMENTS:
+        time.sleep(1)
+    else:
+        anyio.run(wait)
 
 
 def kill_executor() -> None:
@@ -159,7 +183,8 @@ class _Writer(FencelogWriter):
         self._planned = planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-        return super().write(self._planned.in_task(iterator))
+        rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._options))
+        return super().write(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit = super().commit
@@ -174,7 +199,8 @@ if hasattr(writers, "FencelogStreamWriter"):  # Spark before 4.1 has none
             self._planned = planned
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-            return super().write(self._planned.in_task(iterator))
+            rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._options))
+            return super().write(rows)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
             commit = super().commit
