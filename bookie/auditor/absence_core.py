@@ -40,9 +40,9 @@ class Absences:
 
     def lost(self, *, grace_s: float, now: float) -> frozenset[str]:
         """Return the bookies that have been absent for the grace time."""
-        return frozenset(b for b, since in self.since.items() if now - since >= grace_s)
+        return frozenset(b for b, since in self.since.items() if now >= since + grace_s)
 
     def next_lost_at(self, *, grace_s: float, now: float) -> float | None:
         """Return the time at which the next bookie will be lost, None if none is about to be."""
-        due = (since + grace_s for since in self.since.values() if now - since < grace_s)
-        return min(due, default=None)
+        due = (since + grace_s for since in self.since.values())
+        return min((at for at in due if at > now), default=None)

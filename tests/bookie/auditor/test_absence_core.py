@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fencelog.bookie.auditor.absence_core import MAX_LOOK_GAP_S, Absences
 
 ALL = ("b1", "b2", "b3")
@@ -55,3 +58,11 @@ def test_the_clocks_begin_anew_after_a_time_without_looks() -> None:
 
 def test_no_grace_is_no_grace() -> None:
     assert looked(Absences(), 5.0, "b1").lost(grace_s=0, now=5.0) == {"b2", "b3"}
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e4))
+def test_a_bookie_is_lost_at_the_time_that_was_told(since: float, grace_s: float) -> None:
+    """To the last bit: an auditor that waits until then must not find that it is too early."""
+    absences = looked(Absences(), since, "b1", "b2")
+    due = absences.next_lost_at(grace_s=grace_s, now=since)
+    assert absences.lost(grace_s=grace_s, now=since if due is None else due) == {"b3"}

@@ -104,7 +104,7 @@ MUTANTS = (
         "grace-ignored",
         _AUDITOR,
         "A bookie is lost as soon as it is absent.",
-        (Edit(ABSENCES, "Absences.lost", "now - since >= grace_s", "now - since >= 0"),),
+        (Edit(ABSENCES, "Absences.lost", "now >= since + grace_s", "now >= since"),),
     ),
     Mutant(
         "several-lost-at-once-do-not-wait",
@@ -114,8 +114,8 @@ MUTANTS = (
             Edit(
                 ABSENCES,
                 "Absences.lost",
-                "now - since >= grace_s",
-                "now - since >= grace_s or len(self.since) > 1",
+                "now >= since + grace_s",
+                "now >= since + grace_s or len(self.since) > 1",
             ),
         ),
     ),
