@@ -132,9 +132,13 @@ async def serving_autorecovery(
                 await asyncio.sleep(STATUS_MS / 1000)
                 registration.update(encode_status(await healing.status()))
 
+        async def audit() -> None:
+            registration.update(encode_status(await healing.status()))  # it is the auditor now
+            await healing.auditor.run()
+
         services = {
             "replication worker": healing.worker.run,
-            "auditor": lambda: healing.election.run(healing.auditor.run),
+            "auditor": lambda: healing.election.run(audit),
             "status": publish,
         }
         await stack.enter_async_context(running(process_id, services))
