@@ -26,7 +26,9 @@ from tests.support.local_cluster import LocalCluster
 from tests.support.metadata_nodes import remove
 
 Run = Callable[..., Coroutine[Any, Any, int]]
-HEALING = AutorecoveryConfig(AuditorConfig(lost_bookie_grace_ms=10_000_000), check_ms=100)
+HEALING = AutorecoveryConfig(
+    AuditorConfig(lost_bookie_grace_ms=10_000_000, decommission_step_ms=20), check_ms=100
+)
 
 
 @pytest.fixture
@@ -40,7 +42,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencelog.api.processes.autorecovery.STATUS_MS", 20)
-    monkeypatch.setattr("fencelog.bookie.auditor.auditor.DECOMMISSION_STEP_MS", 20)
     monkeypatch.setattr("fencelog.bookie.auditor.auditor.DECOMMISSION_SCAN_SHARE", 0)
     monkeypatch.setattr("fencelog.api.cli.healing.under_replicated.POLL_S", 0.02)
     monkeypatch.setattr("fencelog.api.cli.healing.bookie_removal.POLL_S", 0.02)
