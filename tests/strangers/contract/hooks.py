@@ -49,6 +49,7 @@ UNFORETOLD = {
     r"epochs above \d+ are given": "depends on the claims",
     r"does not hold the partition with epoch": "depends on the claims",
     r"ledger \d+ is in the log": "depends on the commits",
+    r"ledger \d+ was not made for this partition": "depends on the ledger",
     r"a token has 1 to \d+ bytes of printable": "no pattern says printable",
     r"ack id .* (is none|was not given|is of a partition)": "ids come from pulls, with a checksum",
     r"so a pull needs `consumer`": "depends on the subscription's type",
