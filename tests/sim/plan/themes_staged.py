@@ -215,12 +215,51 @@ AMID_FLUSHES = replace(
 )
 """Bookies with slow disks flush all the time, and are asked meanwhile for what they flush."""
 
-STAGED: dict[int, tuple[Theme | None, ...]] = {
+LEFT_OUT = replace(
+    MISSED,
+    kinds=("reset", "slow network"),
+    pauses_ms=(20,),
+    recoverers=(0,),
+    spares=(1,),
+    bursts=(10,),
+    deleters=(0,),
+    garbage_ms=(700,),
+    other_kinds=(0, 0, 1),
+    scenes=(
+        (
+            clog("w>m2", (60, 100, 200), "created", 1),
+            clog("w>m3", (60, 100, 200), "created", 1),
+            Step("kill bookie", "m1", ("bookie ack",), (1,), (0, 5), (20, 300)),
+        ),
+    ),
+)
+"""A bookie has the first entry of a ledger before anybody else, dies, and is replaced in the first
+fragment. When it is back no fragment names it, and the ledger stays open for long."""
+
+BELOW = replace(
+    MISSED,
+    recoverers=(1,),
+    recover_at=Moment("ensemble", 1, 5),
+    spares=(1,),
+    bursts=(25, 60),
+    other_kinds=(0,),
+    scenes=(
+        (
+            clog("w>m3", (3_000,), "bookie ack", 3),
+            clog("w>s1", (2_000,), "created", 1),
+            clog("m2>r", (100, 200), "created", 1),
+            Step("kill bookie", "m1", ("bookie ack",), (20, 30, 40), (0, 5), (7_000,)),
+        ),
+    ),
+)
+"""A recovery begins right after an ensemble change. Of the last ensemble, one bookie has nothing
+yet, one has missed all that came before, and the third is slow to tell of it."""
+
+STAGED: dict[int, tuple[Theme, ...]] = {
     7: (UNREADABLE, RENAMED),
     9: (FULL,),
     11: (REPLAYED,),
-    17: (AMID_FLUSHES, None),
+    17: (AMID_FLUSHES, LEFT_OUT, AMID_FLUSHES, BELOW),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }
-"""By the place in ``STAGED_EVERY`` seeds, those that take turns there. None: a theme as any other
-seed draws it."""
+"""By the place in ``STAGED_EVERY`` seeds, those that take turns there."""

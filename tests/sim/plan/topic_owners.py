@@ -1,8 +1,10 @@
-"""Staged histories of owners that are replaced and do not know it yet.
+"""Staged histories of owners that are replaced and do not know it yet, and of owners that stay.
 
 A broker that *believes* takes a log over and says nothing to its owner, who learns of it by the
 next entry or the next change of the ledger list. What is asked of it before that, and what waits
-for the change, is what these histories are about.
+for the change, is what most of these histories are about. In the others the owner stays: it does
+not learn what became of its own changes of the list, or a seek meets acknowledgements that are not
+durable yet.
 
 Drawn by a stream of its own, over the plan that the others have made.
 """
@@ -32,12 +34,18 @@ EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
 MOVED_EVERY, MOVED_AT = 40, 22
 """Of the others, one in so many moves: not one that committers take (``commits/plan.py``)."""
 
+UNANSWERED_AT, SOUGHT_AT = 27, 38
+"""Of ``MOVED_EVERY`` those in which the owner stays."""
+
 LENGTH_MS = 3_000
 BROKERS = 3
 """Enough for one that passes on, a previous owner and the present one."""
 
 ROVING_MS = 10_000
 """Long enough for several owners, each of which is replaced."""
+
+UNANSWERED_MS = 10_000
+"""Long enough for several changes that are made again, each after the connection was."""
 
 
 def with_owners(plan: TopicPlan) -> TopicPlan:
@@ -46,6 +54,10 @@ def with_owners(plan: TopicPlan) -> TopicPlan:
     place = plan.seed % EVERY
     if plan.seed % MOVED_EVERY == MOVED_AT:
         return _moved(random, _one_partition(plan))
+    if plan.seed % MOVED_EVERY == UNANSWERED_AT:
+        return _unanswered(random, _one_partition(plan))
+    if plan.seed % MOVED_EVERY == SOUGHT_AT:
+        return _sought(random, _one_partition(plan))
     if place == ROVING_AT:
         return _roving(random, _one_partition(plan))
     if place == REPLACED_AT:
@@ -159,6 +171,66 @@ def _moved(random: Random, plan: TopicPlan) -> TopicPlan:
         overrides={**plan.overrides, "roll_entries": 1_000},
         producers=tuple(producers),
         faults=(*late_servers(BROKERS, LENGTH_MS), *unloads, *breaks),
+    )
+
+
+def _unanswered(random: Random, plan: TopicPlan) -> TopicPlan:
+    """The owner does not learn at once whether its change of the ledger list was made, and hands
+    the partition over meanwhile: it finishes what it has begun. So few appends come that none waits
+    for long enough to end the log before that."""
+    writer = _producer(random, "p1", "none", wanders=0.1, count=20)
+    slowly = tuple(
+        replace(sending, pause_ms=random.choice((100, 300, 500))) for sending in writer.sendings
+    )
+    nths = sorted(random.sample(range(2, 20), random.choice((4, 8))))
+    faults = [
+        fault
+        for nth in nths
+        for when in [random.choice(("created", "created", "sealed"))]
+        for delay_ms in [random.choice((0, 0, 1))]
+        for later_ms in [random.choice((5, 20, 100))]
+        for broker in [f"k{number}" for number in range(1, plan.brokers + 1)]
+        for fault in (
+            Fault(Moment(when, nth, delay_ms), "change's reply lost", broker, 1, 0.5),
+            Fault(Moment(when, nth, later_ms), "unload", broker, 1, 0.5),
+        )
+    ]
+    return replace(
+        plan,
+        overrides={**plan.overrides, "roll_entries": random.choice((1, 2, 3))},
+        producers=(replace(writer, sendings=slowly),),
+        faults=tuple(faults),
+        length_ms=UNANSWERED_MS,
+    )
+
+
+def _sought(random: Random, plan: TopicPlan) -> TopicPlan:
+    """A consumer acknowledges what it has just got and goes back to it at once; it comes for it
+    again after the next look of retention, which may take whatever is acknowledged."""
+    consumer = replace(
+        _consumer(random, "c1"),
+        pulls=random.choice((5, 20)),
+        thinks_ms=random.choice((50, 100)),
+        seeks=random.choice((0.3, 0.5)),
+        knows_cursor=True,
+    )
+    slow = [
+        Fault(Moment("start", 0, 0), "clog", f"k{number}>b{bookie}", LENGTH_MS, size)
+        for number in range(1, plan.brokers + 1)
+        for bookie in range(1, plan.bookies + 1)
+        for size in [random.choice((0.001, 0.003))]
+    ]
+    return replace(
+        plan,
+        overrides={
+            **plan.overrides,
+            "retention_bytes": 1,
+            "roll_entries": random.choice((1, 2)),
+        },
+        producers=(_producer(random, "p1", "none", wanders=0.1),),
+        subscriptions=(_subscription(random),),
+        consumers=(consumer,),
+        faults=tuple(slow),
     )
 
 

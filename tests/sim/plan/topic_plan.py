@@ -88,6 +88,9 @@ class ConsumerPlan:
     seeks: float
     roves: bool = False
     """True if it is a ``Rover``."""
+    knows_cursor: bool = False
+    """True if it asks an owner that has told it of the cursor for nothing else first: what it asks
+    for does not wait then until earlier changes are durable."""
 
 
 @dataclass(frozen=True, slots=True)

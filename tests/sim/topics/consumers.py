@@ -39,9 +39,11 @@ class Consumer:
         self._machine: BrokerMachine = clients.some_broker(chance)
         self._hoard: list[list[PulledMessage]] = []
         """What it got before."""
+        self._makes_sure = True
 
     async def consume(self, plan: ConsumerPlan) -> None:
         """Run until the safety phase ends."""
+        self._makes_sure = not plan.knows_cursor
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self._clients.is_over.is_set():
             pulled = await self.pull(plan.pulls)
@@ -130,7 +132,8 @@ class Consumer:
         """None where there was no answer."""
         timeout_s = self._clients.timeout_s(self._chance)
         try:
-            return await self._machine.ask(partial(self._attend, work), timeout_s=timeout_s)
+            attend = partial(self._attend, work, makes_sure=self._makes_sure)
+            return await self._machine.ask(attend, timeout_s=timeout_s)
         except (FencelogError, Unreached, Unanswered) as error:
             if isinstance(error, FencelogError):
                 self._subscription.log.counts[f"consume: {error.code.slug}"] += 1
