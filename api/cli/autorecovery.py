@@ -35,6 +35,12 @@ IntervalOption = Annotated[
 ]
 
 
+RecentOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=86_400_000, help="Between looks for new ledgers: 60 s; 0: never."),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     # Without a command of its own, ``fencelog autorecovery`` runs a process, as ``bookie`` does.
     group = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
@@ -63,6 +69,7 @@ def autorecovery(
         int | None,
         typer.Option(min=1000, max=86_400_000, help="For a writer that is silent: 30 s."),
     ] = None,
+    recent_check_ms: RecentOption = None,
     bookie_check_ms: IntervalOption = None,
     ledger_check_ms: IntervalOption = None,
     cluster_check_ms: IntervalOption = None,
@@ -99,21 +106,27 @@ def autorecovery(
         "check_ms": look_ms,
         "open_ledger_grace_ms": open_ledger_grace_ms,
     }
-    settings = _settings_of(_given(intervals), _given(auditor), _given(worker))
+    settings = _settings_of(_given(intervals), _given(auditor), _given(worker), recent_check_ms)
     config = AutorecoveryProcessConfig(metadata, id, secret_file, settings)
     run_process(autorecovery_process(config), print_addresses, child=child)
 
 
 def _settings_of(
-    intervals: dict[str, int], auditor: dict[str, Any], worker: dict[str, int]
+    intervals: dict[str, int],
+    auditor: dict[str, Any],
+    worker: dict[str, Any],
+    recent_check_ms: int | None,
 ) -> AutorecoveryConfig:
     """Return the settings of a process: those that were given, else the usual ones."""
     from fencelog.api.processes.autorecovery import AutorecoveryConfig
     from fencelog.bookie.auditor.auditor import AuditorConfig
     from fencelog.bookie.auditor.schedule_core import CheckName
+    from fencelog.bookie.recent.check import RecentCheckConfig
 
     chosen = {CheckName(name): interval for name, interval in intervals.items()}
     intervals_ms = {**AuditorConfig().intervals_ms, **chosen}
+    if recent_check_ms is not None:
+        worker = {**worker, "recent_check": RecentCheckConfig(recent_check_ms)}
     return AutorecoveryConfig(AuditorConfig(intervals_ms=intervals_ms, **auditor), **worker)
 
 
@@ -175,6 +188,20 @@ def _settings(found: dict[str, Any]) -> Iterator[str]:
             yield f"{name} of all processes: {found[name]:,}"
 
 
+def _recent_check(recent: dict[str, Any]) -> str:
+    """Return the state of the recent check, which the auditor makes, for a person."""
+    if not recent["is_enabled"]:
+        return "recent check: off"
+    named = ", ".join(map(str, recent["lacking"]))
+    more = recent["missing_copies"] - len(recent["lacking"])
+    lacking = f": {named}{f' and {more:,} more' if more > 0 else ''}" if named else ""
+    return (
+        f"recent check: {recent['missing_copies']:,} ledgers lacked copies{lacking}; "
+        f"{recent['ledgers_to_look_at']:,} to look at, {recent['open_ledgers']:,} open, "
+        f"{recent['marked']:,} marked so far"
+    )
+
+
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     from fencelog.api.cli.healing.progress import duration
 
@@ -183,6 +210,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield "there is no auditor" if auditor is None else f"the auditor is {auditor['process_id']}"
     if not found["processes"]:
         yield "no process runs: nothing is repaired"
+    for process in found["processes"]:
+        if (recent := process.get("recent_check")) is not None:
+            yield _recent_check(recent)
     for process in found["processes"]:
         worker = process["worker"]
         left = worker["seconds_left"]

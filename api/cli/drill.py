@@ -107,7 +107,7 @@ def drain(times: TimesOption = 2, keep: KeepOption = False, as_json: JsonOption 
 
 def rolling_restart(
     bookies: Annotated[
-        bool, typer.Option("--bookies", help="Bookies alone; self-healing must copy nothing.")
+        bool, typer.Option("--bookies", help="Bookies alone; none is taken for lost.")
     ] = False,
     keep: KeepOption = False,
     as_json: JsonOption = False,

@@ -24,6 +24,7 @@ class HealingCollector(Collector):
             value=float(self._status["is_enabled"]),
         )
         yield from self._cluster()
+        yield from self._recent_check()
         yield from self._workers()
         yield from self._results()
 
@@ -48,6 +49,24 @@ class HealingCollector(Collector):
                 "The time since when the oldest of them is marked",
                 value=age_us / 1_000_000,
             )
+            return
+
+    def _recent_check(self) -> Iterator[Metric]:
+        """Yield what the auditor knows of ledgers that it has not found whole."""
+        gauges = (
+            ("missing_copies_ledgers", "Lacked copies when last looked at", "missing_copies"),
+            ("waiting_ledgers", "Were not looked at yet", "ledgers_to_look_at"),
+            ("open_ledgers", "Are open, and looked at when they change", "open_ledgers"),
+            ("behind_seconds", "The time since when the next look has been due", "behind_s"),
+        )
+        for process in self._status["processes"]:
+            recent = process.get("recent_check")
+            if recent is None:
+                continue
+            for name, text, member in gauges:
+                yield GaugeMetricFamily(f"fencelog_recent_check_{name}", text, value=recent[member])
+            for name, text in (("looks", "Looks at a ledger"), ("marked", "Marks of a ledger")):
+                yield CounterMetricFamily(f"fencelog_recent_check_{name}", text, value=recent[name])
             return
 
     def _workers(self) -> Iterator[Metric]:

@@ -99,12 +99,14 @@ class ChildProcess:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stop the process (SIGSTOP) within the context, and continue it afterwards."""
+        """Stop the process (SIGSTOP) within the context, and continue it afterwards, unless it was
+        killed."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            if self.is_running:
+                os.kill(self.pid, signal.SIGCONT)
 
     async def wait(self) -> int:
         """Wait for its end and return the exit code, negative for a signal's number."""

@@ -17,6 +17,7 @@ from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.auditor.auditor import Auditor, AuditorConfig
 from fencelog.bookie.auditor.election import Election
 from fencelog.bookie.maintenance.maintenance import running
+from fencelog.bookie.recent.check import RecentCheck, RecentCheckConfig
 from fencelog.bookie.replication.statuses import STATUSES_PATH, encode_status
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
 from fencelog.bookie.replication.worker import ReplicationWorker
@@ -33,6 +34,7 @@ from fencelog.ledgers.metastore.instance import read_instance
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import Registration
+from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
@@ -53,6 +55,7 @@ class AutorecoveryConfig:
     any sign of a writer before its ledger is recovered."""
 
     auditor: AuditorConfig = field(default_factory=AuditorConfig)
+    recent_check: RecentCheckConfig = field(default_factory=RecentCheckConfig)
     copy_bytes_per_s: int = COPY_BYTES_PER_S
     ledgers_at_once: int = LEDGERS_AT_ONCE
     check_ms: int = REPLICATION_CHECK_MS
@@ -134,7 +137,7 @@ async def serving_autorecovery(
 
         async def audit() -> None:
             registration.update(encode_status(await healing.status()))  # it is the auditor now
-            await healing.auditor.run()
+            await healing.audit()
 
         services = {
             "replication worker": healing.worker.run,
@@ -172,7 +175,17 @@ class _Healing:
             open_ledger_grace_ms=settings.open_ledger_grace_ms,
         )
         self.auditor = Auditor(store, bookies, host=host, config=settings.auditor)
+        self._recent = RecentCheck(store, bookies, host=host, config=settings.recent_check)
         self.election = Election(store, process_id, host=host)
+
+    async def audit(self) -> None:
+        """Do the work of the auditor until cancelled."""
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(part.run()) for part in (self.auditor, self._recent)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await cancel_all(tasks)
 
     async def status(self) -> dict[str, Any]:
         """Return the state as JSON-compatible values; that of the auditor and the whole cluster
@@ -185,6 +198,7 @@ class _Healing:
         }
         if self.election.is_leader:
             status["auditor"] = self.auditor.status()
+            status["recent_check"] = self._recent.status()
             with contextlib.suppress(FencelogError):  # the store is away: the node stays as it is
                 status["cluster"] = await self._cluster()
         return status

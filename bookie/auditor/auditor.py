@@ -145,6 +145,7 @@ class Auditor:
                 bookie: round(now - since, 1) for bookie, since in self._absences.since.items()
             },
             "lost_bookies": sorted(self._lost()),
+            "lost_bookie_marks": self.lost_bookie_marks,
             "running": None if self.running is None else self.running.value,
             "progress": self.progress.to_json(),
         }

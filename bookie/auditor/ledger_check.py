@@ -108,7 +108,7 @@ class LedgerCheck:
 
     async def _check(self, ledger_id: int) -> None:
         try:
-            metadata = _closed_part((await self._ledgers.get(ledger_id))[0])
+            metadata = closed_part((await self._ledgers.get(ledger_id))[0])
         except FencelogError as error:
             if error.code is ErrorCode.CORRUPT:
                 self.result.unreadable += 1
@@ -120,7 +120,7 @@ class LedgerCheck:
             return
         # A mark costs a worker a look: if the ledger has changed, the next check marks it.
         try:
-            latest = _closed_part((await self._ledgers.get_latest(ledger_id))[0])
+            latest = closed_part((await self._ledgers.get_latest(ledger_id))[0])
         except FencelogError as error:
             if error.code is not ErrorCode.LEDGER_NOT_FOUND:
                 raise
@@ -212,7 +212,7 @@ def _wanted(
                 yield some
 
 
-def _closed_part(metadata: LedgerMetadata) -> LedgerMetadata:
+def closed_part(metadata: LedgerMetadata) -> LedgerMetadata:
     """Return the metadata as if the ledger ended with its last closed fragment: what a writer or a
     recovery may still change is left out."""
     if metadata.is_closed:

@@ -45,9 +45,20 @@ async def has_node(store: MetadataStore, root: str, ledger_id: int) -> bool:
 async def list_ledgers(store: MetadataStore, root: str) -> AsyncIterator[int]:
     """Yield the ids of the ledgers that have a node below ``root``, ascending. Nodes created or
     deleted meanwhile may be missing or included. Raises FencelogError instead of ending early."""
-    for high in await _numbers(store, root):
-        for low in await _numbers(store, f"{root}/{high:x}"):
-            yield high << 16 | low
+    for high in await directories_of_ledgers(store, root):
+        for ledger_id in await ledgers_in_directory(store, root, high):
+            yield ledger_id
+
+
+async def directories_of_ledgers(store: MetadataStore, root: str) -> tuple[int, ...]:
+    """Return the directories below ``root``, ascending. Raises FencelogError."""
+    return await _numbers(store, root)
+
+
+async def ledgers_in_directory(store: MetadataStore, root: str, high: int) -> tuple[int, ...]:
+    """Return the ids of the ledgers that have a node in a directory, ascending. Raises
+    FencelogError."""
+    return tuple(high << 16 | low for low in await _numbers(store, f"{root}/{high:x}"))
 
 
 async def read_ledgers(

@@ -46,6 +46,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"gc", "repair", "server"},
         {"maintenance", "replication"},
         {"auditor"},
+        {"recent"},
     ),
     "broker": (
         {"limits"},

@@ -300,4 +300,6 @@ def test_a_service_says_the_same_over_http(service: str, topic: str) -> None:
     metrics = httpx.get(f"{service}/metrics", trust_env=False).text
     assert 'fencelog_auditor{process="standalone"} 1.0' in metrics
     assert "fencelog_underreplicated_ledgers 0.0" in metrics
+    assert "fencelog_recent_check_missing_copies_ledgers 0.0" in metrics
+    assert "fencelog_recent_check_looks_total" in metrics
     assert 'fencelog_rereplicated_bytes_total{process="standalone"} 0.0' in metrics

@@ -7,6 +7,7 @@ guard alone would hide the other's loss.
 from __future__ import annotations
 
 from tests.sim.mutants import auditing as mutants_auditing
+from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
@@ -69,6 +70,7 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.MUTANTS,
+    *mutants_recent.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_recovery.LEFT_TO_A_COMMIT,
     *mutants_replication.RARE,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.mutants import auditing
+from tests.sim.mutants import auditing, recent
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.healing import unit_tests as healing_unit_tests
 from tests.sim.mutants.ledgers import unit_tests as ledgers_unit_tests
@@ -41,6 +41,7 @@ for _tests in (
     ledgers_unit_tests.TESTS,
     healing_unit_tests.TESTS,
     auditing.TESTS,
+    recent.TESTS,
     topics_unit_tests.TESTS,
 ):
     for _path, _names in _tests.items():
