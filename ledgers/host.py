@@ -6,6 +6,7 @@ that a simulator can supply both.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random  # noqa: TID251 - the port itself
 import time
@@ -13,6 +14,9 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024
 
 
 class Host(Protocol):
@@ -45,3 +49,18 @@ class SystemHost:
 
     def fraction(self) -> float:
         return random.random()
+
+
+def keep_freed_memory(size: int) -> None:
+    """Let this process keep up to ``size`` bytes that it has freed, for its next buffers.
+
+    By default glibc returns large buffers to the system at once, and each page of the next one is
+    faulted in anew, which takes several times as long as to fill it: runs of a megabyte come and go
+    with every read and every append. With another C library nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+    mallopt(_M_TRIM_THRESHOLD, size)

@@ -22,6 +22,8 @@ from typing import Any, Protocol, TypeVar
 import uvloop
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import keep_freed_memory
+from fencelog.ledgers.limits import KEPT_FREE_BYTES
 
 T = TypeVar("T")
 ServiceT = TypeVar("ServiceT", bound="Service")
@@ -76,6 +78,7 @@ async def run_service(
     JSON on stdout instead, and stops when its stdin ends: the kernel closes the parent's end of
     that pipe however the parent dies. Raises FencelogError from the start or from a failure.
     """
+    keep_freed_memory(KEPT_FREE_BYTES)
     with contextlib.suppress(asyncio.CancelledError), _cancelled_by_signals() as stop:
         async with contextlib.AsyncExitStack() as stack:
             if child:

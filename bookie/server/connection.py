@@ -18,7 +18,7 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.bookie.server.read_requests import Answer, read_request_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.format.run import Run, read_run, verify_run
+from fencelog.ledgers.format.run import Buffer, Run, read_run, verify_run
 from fencelog.ledgers.limits import (
     BOOKIE_CONNECTION_OUT_BYTES,
     CONNECT_TIMEOUT_MS,
@@ -36,6 +36,7 @@ from fencelog.ledgers.rpc.wire import (
     Op,
     encode_error,
     encode_reply,
+    reply_header,
 )
 
 _MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
@@ -53,6 +54,10 @@ _FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits
 }
 """The flags that a request may carry: a flag without meaning here was meant to change something."""
 
+
+_JOINED_BYTES = 32 * KIB
+"""The size up to which answers are joined to be sent: a copy of so much costs less than a list of
+many parts."""
 
 _AddToken = tuple[int, int]
 """The request id of an add, and the size of its run."""
@@ -99,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._hello_deadline: asyncio.TimerHandle | None = None
         self._runs: list[Run] = []
         self._tokens: list[_AddToken] = []
-        self._out: list[bytes] = []
+        self._out: list[Buffer] = []
         self._reads: deque[tuple[int, int, Answer]] = deque()
         self._reading = 0
         self._long_polls: dict[asyncio.Task[None], None] = {}
@@ -278,7 +283,8 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, op: int, request_id: int, answer: Answer) -> None:
         try:
-            self._send(encode_reply(op, request_id, await answer()))
+            body = await answer()
+            self._send(reply_header(op, request_id, sum(map(len, body))), *body)
         except FencelogError as error:
             self._send(encode_error(op, request_id, error.code, error.detail))
         except Exception as error:  # a bug; to the peer it is "unknown", at once
@@ -286,18 +292,24 @@ class Connection(asyncio.Protocol):
 
     # -- answers -----------------------------------------------------------------------------
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, *frame: Buffer) -> None:
         """Queue an answer; all answers queued in this turn of the loop are sent in one write."""
         if self._transport is None:
             return
         if not self._out:
             self._loop.call_soon(self._write_out)
-        self._out.append(frame)
+        self._out += frame
 
     def _write_out(self) -> None:
-        if self._transport is not None and self._out:
-            out, self._out = self._out, []
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._transport is None or not self._out:
+            return
+        out, self._out = self._out, []
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif sum(map(len, out)) < _JOINED_BYTES:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
 
 
 def _bytes_of(tokens: Sequence[_AddToken]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ProtocolError
+from fencelog.ledgers.format.run import Buffer
 from fencelog.ledgers.rpc.handshake import FEATURE_OF
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
@@ -26,7 +27,10 @@ from fencelog.ledgers.rpc.wire import (
 
 _FENCE = int(Flag.FENCE)  # with a plain number, ``&`` makes no Flag of the result
 
-Answer = Callable[[], Awaitable[bytes]]
+Body = tuple[Buffer, ...]
+"""The body of a reply in parts, to be sent one after the other."""
+
+Answer = Callable[[], Awaitable[Body]]
 """A function that carries out a request and returns the body of its reply."""
 
 
@@ -69,23 +73,23 @@ def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieR
 
 async def _read(
     bookie: Bookie, ledger_id: int, first: int, max_entries: int, max_bytes: int, *, fence: bool
-) -> bytes:
+) -> Body:
     reply = await bookie.read(
         ledger_id, first, max_entries=max_entries, max_bytes=max_bytes, fence=fence
     )
-    return LAC_BODY.pack(reply.lac) + reply.run
+    return LAC_BODY.pack(reply.lac), reply.run
 
 
 async def _read_lac(
     bookie: Bookie, ledger_id: int, above: int, wait_ms: int, *, fence: bool
-) -> bytes:
+) -> Body:
     lac = await bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
-    return LAC_BODY.pack(lac)
+    return (LAC_BODY.pack(lac),)
 
 
-async def _list_entries(bookie: Bookie, ledger_id: int, from_entry: int) -> bytes:
-    return (await bookie.list_entries(ledger_id, from_entry)).encode()
+async def _list_entries(bookie: Bookie, ledger_id: int, from_entry: int) -> Body:
+    return ((await bookie.list_entries(ledger_id, from_entry)).encode(),)
 
 
-async def _admin(bookie: Bookie, request: dict[str, Any]) -> bytes:
-    return encode_object(await administer(bookie.admin, request))
+async def _admin(bookie: Bookie, request: dict[str, Any]) -> Body:
+    return (encode_object(await administer(bookie.admin, request)),)

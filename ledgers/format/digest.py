@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from crc32c import crc32c
 
-__all__ = ["DigestType", "crc32c", "digest_bytes", "digest_size", "digests_equal"]
+__all__ = ["DigestType", "crc32c", "digest_bytes", "digest_matches", "digest_size"]
 
 
 class DigestType(IntEnum):
@@ -41,6 +41,15 @@ def digest_bytes(
     return mac.digest()
 
 
-def digests_equal(left: bytes, right: bytes) -> bool:
-    """Compare in constant time: a MAC must not reveal how much of it was right."""
-    return hmac.compare_digest(left, right)
+def digest_matches(
+    digest_type: DigestType,
+    key: bytes,
+    header: bytes | memoryview,
+    payload: bytes | memoryview,
+    digest: bytes | memoryview,
+) -> bool:
+    """Tell whether ``digest`` is that of header and payload. A MAC is compared in constant time: it
+    must not reveal how much of it was right."""
+    if digest_type is DigestType.CRC32C:
+        return crc32c(payload, crc32c(header)) == int.from_bytes(digest, "little")
+    return hmac.compare_digest(digest_bytes(digest_type, key, bytes(header), payload), digest)

@@ -39,8 +39,8 @@ from fencelog.ledgers.format.digest import (
     DigestType,
     crc32c,
     digest_bytes,
+    digest_matches,
     digest_size,
-    digests_equal,
 )
 from fencelog.ledgers.limits import MAX_RUN_BYTES, MAX_RUN_ENTRIES
 
@@ -51,6 +51,8 @@ _RUN_HEADER_START = struct.Struct("<QQII")
 _ONE_START = (RUN_HEADER.size + 8).to_bytes(8, "little")
 """The index of a run of one entry, padded."""
 _COUNT_AND_SIZE = struct.Struct("<II")
+_FEW_PARTS = 16
+"""The number of parts up to which a checksum over one after the other costs less than a copy."""
 _PADDING = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
@@ -114,12 +116,15 @@ def _join(
     ledger_id: int, first_entry_id: int, starts: Sequence[int], size: int, parts: list[Any]
 ) -> bytes:
     """Join header, index and the entries' bytes into a run of ``size`` bytes."""
-    count = len(starts)
     index = _u32_bytes(starts)
-    body = b"".join((index, _PADDING[-len(index) & 7], *parts))
-    head = RUN_HEADER.pack(ledger_id, first_entry_id, count, size, 0, 0)
-    checksum = crc32c(body, crc32c(head[:24]))
-    return RUN_HEADER.pack(ledger_id, first_entry_id, count, size, checksum, 0) + body
+    index += _PADDING[-len(index) & 7]
+    head = _RUN_HEADER_START.pack(ledger_id, first_entry_id, len(starts), size)
+    if len(parts) > _FEW_PARTS:
+        parts = [b"".join(parts)]
+    checksum = crc32c(index, crc32c(head))
+    for part in parts:
+        checksum = crc32c(part, checksum)
+    return b"".join((head, checksum.to_bytes(8, "little"), index, *parts))
 
 
 def _entries_start(count: int) -> int:
@@ -194,13 +199,21 @@ def verify_run(run: Buffer) -> RunHeader:
 
     Raises ProtocolError. Entry digests are not checked here: only a holder of the key can.
     """
+    header = check_index(run)
+    view = memoryview(run)
+    (expected,) = struct.unpack_from("<I", view, 24)
+    if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:
+        raise ProtocolError(f"run checksum mismatch (ledger {header.ledger_id})")
+    return header
+
+
+def check_index(run: Buffer) -> RunHeader:
+    """Check size and index of a whole run, not its checksum: enough for a reader that checks the
+    digest of every entry, and keeps nothing else of the run. Raises ProtocolError."""
     header = read_run_header(run)
     view = memoryview(run)
     if header.size != len(run):
         raise ProtocolError(f"run says {header.size} bytes and has {len(run)}")
-    (expected,) = struct.unpack_from("<I", view, 24)
-    if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:
-        raise ProtocolError(f"run checksum mismatch (ledger {header.ledger_id})")
     starts = run_starts(view, header).tolist()
     if (
         starts[0] != _entries_start(header.entries)
@@ -298,8 +311,7 @@ def verify_entries(
     entries: list[Entry] = []
     overhead = ENTRY_HEADER.size + digest_size(digest_type)
     unpack = ENTRY_HEADER.unpack_from
-    for position, start in enumerate(run_starts(view, header)):
-        entry_id = header.first_entry_id + position
+    for entry_id, start in enumerate(run_starts(view, header), header.first_entry_id):
         try:
             ledger, number, lac, length, size, kind = unpack(view, start)
         except struct.error:
@@ -312,10 +324,10 @@ def verify_entries(
             or payload_start + size > header.size
         ):
             raise _corrupt(header.ledger_id, entry_id, "has a header that is not its own")
-        head = bytes(view[start : start + ENTRY_HEADER.size])
+        head_end = start + ENTRY_HEADER.size
         payload = view[payload_start : payload_start + size]
-        digest = digest_bytes(digest_type, key, head, payload)
-        if not digests_equal(digest, bytes(view[start + ENTRY_HEADER.size : payload_start])):
+        digest = view[head_end:payload_start]
+        if not digest_matches(digest_type, key, view[start:head_end], payload, digest):
             raise _corrupt(header.ledger_id, entry_id, "does not match its digest")
         entries.append(Entry(ledger, number, lac, length, payload))
     return entries

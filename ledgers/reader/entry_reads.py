@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.format.run import Entry, verify_entries, verify_run
+from fencelog.ledgers.format.run import Entry, check_index, verify_entries, verify_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.quorum import write_set
@@ -135,7 +135,9 @@ class EntryReads:
         reply = await self._bookies.client(bookie_id).read(
             metadata.ledger_id, first, max_entries=count, max_bytes=max_bytes
         )
-        entries = verified_reply(reply, metadata, first, bookie_id=bookie_id, key=self._key)
+        entries = verified_reply(
+            reply, metadata, first, bookie_id=bookie_id, key=self._key, whole=False
+        )
         self._learn(reply.lac)
         return entries[:count]
 
@@ -162,12 +164,18 @@ def _failure(round_: ReadRound, ledger_id: int, entry_id: int) -> FencelogError:
 
 
 def verified_reply(
-    reply: ReadReply, metadata: LedgerMetadata, first: int, *, bookie_id: str, key: bytes
+    reply: ReadReply,
+    metadata: LedgerMetadata,
+    first: int,
+    *,
+    bookie_id: str,
+    key: bytes,
+    whole: bool = True,
 ) -> list[Entry]:
-    """Return the entries of a read reply, proved to be the ones asked for. Raises CORRUPT (=
-    unknown)."""
+    """Return the entries of a read reply, proved to be the ones asked for. ``whole``: the run is
+    proved as well, for those who keep it. Raises CORRUPT (= unknown)."""
     try:
-        header = verify_run(reply.run)
+        header = verify_run(reply.run) if whole else check_index(reply.run)
     except ProtocolError as error:
         raise FencelogError(
             ErrorCode.CORRUPT, f"reply of bookie {bookie_id}: {error.detail}"

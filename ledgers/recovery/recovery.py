@@ -325,7 +325,7 @@ class _Recovery:
             reply, self._snapshot, ask.entry_id, bookie_id=ask.bookie_id, key=self._key
         )
         if len(entries) <= ask.max_entries:
-            return Copy(reply.run, entries)
+            return Copy(bytes(reply.run), entries)
         run = slice_run(reply.run, ask.entry_id, ask.entry_id + ask.max_entries - 1)
         return Copy(run, entries[: ask.max_entries])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import Buffer
 from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_link import BookieLink, Reply
@@ -28,6 +29,7 @@ from fencelog.ledgers.rpc.wire import (
     Flag,
     Frame,
     Op,
+    PlacedFrame,
     decode_object,
     encode_object,
 )
@@ -64,7 +66,7 @@ class TcpBookieClient(SingleAdds):
         self._link.request(Op.WRITE_LAC, body, Flag.NONE, self._reporting(on_reply), incarnation)
 
     def _reporting(self, on_reply: AddCallback) -> Reply:
-        def reply(answer: Frame | FencelogError) -> None:
+        def reply(answer: Frame | PlacedFrame | FencelogError) -> None:
             on_reply(self._error_of(answer))
 
         return reply
@@ -97,7 +99,7 @@ class TcpBookieClient(SingleAdds):
         body = LIST_ENTRIES_BODY.pack(ledger_id, from_entry)
         answer = await self._ask(Op.LIST_ENTRIES, body, incarnation=incarnation)
         try:
-            return EntryList.decode(answer, from_entry)
+            return EntryList.decode(bytes(answer), from_entry)
         except ProtocolError as error:
             raise FencelogError(
                 ErrorCode.CORRUPT, f"bookie {self.bookie_id}, ledger {ledger_id}: {error.detail}"
@@ -110,7 +112,7 @@ class TcpBookieClient(SingleAdds):
             raise FencelogError(ErrorCode.BAD_REQUEST, f"no request: {error}") from error
         answer = await self._ask(Op.ADMIN, body, wait_s=ADMIN_WAIT_MS / 1000)
         try:
-            return decode_object(answer)
+            return decode_object(bytes(answer))
         except ProtocolError as error:  # it was carried out, in part, or not at all
             raise FencelogError(
                 ErrorCode.INTERNAL, f"bookie {self.bookie_id}: {error.detail}"
@@ -128,21 +130,23 @@ class TcpBookieClient(SingleAdds):
         fence: bool = False,
         incarnation: str | None = None,
         wait_s: float = 0.0,
-    ) -> bytes:
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    ) -> Buffer:
+        future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
 
-        def reply(answer: Frame | FencelogError) -> None:
+        def reply(answer: Frame | PlacedFrame | FencelogError) -> None:
             if future.done():
                 return
             error = self._error_of(answer)
             if error is not None:
                 future.set_exception(error)
-            elif isinstance(answer, Frame):
+            elif not isinstance(answer, FencelogError):
                 future.set_result(answer.body)
 
         flags = Flag.FENCE if fence else Flag.NONE
         self._link.request(op, body, flags, reply, incarnation, wait_s)
         return await future
 
-    def _error_of(self, answer: Frame | FencelogError) -> FencelogError | None:
-        return answer if isinstance(answer, FencelogError) else error_of(answer, self.bookie_id)
+    def _error_of(self, answer: Frame | PlacedFrame | FencelogError) -> FencelogError | None:
+        if isinstance(answer, FencelogError):
+            return answer
+        return error_of(answer, self.bookie_id) if isinstance(answer, Frame) else None

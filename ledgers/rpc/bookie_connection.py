@@ -10,9 +10,11 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.handshake import ClientHandshake
-from fencelog.ledgers.rpc.wire import Frame, FrameReader
+from fencelog.ledgers.rpc.receiving import ReceiveBuffer
+from fencelog.ledgers.rpc.wire import Frame, FrameReader, PlacedFrame
 
 OnFrame = Callable[[Frame], None]
+OnAnyFrame = Callable[[Frame | PlacedFrame], None]
 OnLost = Callable[["BookieConnection", str], None]
 
 
@@ -90,12 +92,34 @@ class BookieConnection(asyncio.Protocol):
             self._on_lost(self, error.detail)
 
 
+class BufferedBookieConnection(BookieConnection, asyncio.BufferedProtocol):
+    """A connection that receives large replies in place, without a copy."""
+
+    def __init__(self, handshake: ClientHandshake, on_frame: OnAnyFrame, on_lost: OnLost) -> None:
+        super().__init__(handshake, on_frame, on_lost)
+        self._on_any_frame = on_frame
+        self._buffer = ReceiveBuffer(self._frames)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._buffer.received(nbytes):
+                if self._handshake.is_done:
+                    self._on_any_frame(frame)
+                elif isinstance(frame, Frame):
+                    self._shake_hands(frame)
+        except FencelogError as error:
+            self._end(error)
+
+
 async def dial(
     bookie_id: str,
     address: str,
     credentials: Credentials | None,
     *,
-    on_frame: OnFrame,
+    on_frame: OnAnyFrame,
     on_lost: OnLost,
 ) -> BookieConnection:
     """Connect to ``host:port`` and shake hands, within CONNECT_TIMEOUT_MS.
@@ -103,7 +127,8 @@ async def dial(
     Raises the errors of an address (OSError, ValueError, TimeoutError, …) and those of the
     handshake (``ClientHandshake.answer``).
     """
-    connection = BookieConnection(ClientHandshake(bookie_id, credentials), on_frame, on_lost)
+    handshake = ClientHandshake(bookie_id, credentials)
+    connection = BufferedBookieConnection(handshake, on_frame, on_lost)
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
 

@@ -18,9 +18,9 @@ from fencelog.ledgers.limits import WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_connection import BookieConnection, dial
 from fencelog.ledgers.rpc.handshake import FEATURE_OF
-from fencelog.ledgers.rpc.wire import Flag, Frame, Op, is_reply_to, request_header
+from fencelog.ledgers.rpc.wire import Flag, Frame, Op, PlacedFrame, is_reply_to, request_header
 
-Reply = Callable[[Frame | FencelogError], None]
+Reply = Callable[[Frame | PlacedFrame | FencelogError], None]
 
 RECONNECT_DELAY_S = 0.2
 """The time after a failed attempt for which requests are refused at once instead of dialling
@@ -158,7 +158,7 @@ class BookieLink:
 
     # -- replies ---------------------------------------------------------------------------------
 
-    def _on_frame(self, frame: Frame) -> None:
+    def _on_frame(self, frame: Frame | PlacedFrame) -> None:
         table, request_id = self._outstanding, frame.request_id
         if request_id not in table:
             table = self._polls

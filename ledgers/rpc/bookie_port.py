@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.format.run import Buffer, Run
 
 AddCallback = Callable[[FencelogError | None], None]
 
@@ -51,7 +51,7 @@ class ReadReply:
     requested entry."""
 
     lac: int
-    run: bytes
+    run: Buffer
 
 
 class BookieClient(Protocol):

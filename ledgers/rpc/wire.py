@@ -109,6 +109,16 @@ class Frame(NamedTuple):
         return bool(self.op & REPLY_BIT)
 
 
+class PlacedFrame(NamedTuple):
+    """A large successful reply to READ, received in place: its body is a view of memory that
+    nothing else uses."""
+
+    op: int
+    request_id: int
+    body: memoryview
+    status: int = 0
+
+
 def encode_request(op: int, request_id: int, body: bytes, flags: int = 0) -> bytes:
     return FRAME_HEADER.pack(8 + len(body), op, flags, 0, request_id) + body
 
@@ -120,6 +130,11 @@ def request_header(op: int, request_id: int, body_size: int, flags: int = 0) -> 
 
 def encode_reply(op: int, request_id: int, body: bytes = b"", flags: int = 0) -> bytes:
     return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, flags, 0, request_id) + body
+
+
+def reply_header(op: int, request_id: int, body_size: int) -> bytes:
+    """Return the header of a successful reply alone, as ``request_header`` does."""
+    return FRAME_HEADER.pack(8 + body_size, op | REPLY_BIT, 0, 0, request_id)
 
 
 def encode_error(op: int, request_id: int, code: ErrorCode, detail: str) -> bytes:
@@ -138,7 +153,7 @@ _REPLY_BYTES = {
 """The smallest and largest number of bytes in the body of a successful reply."""
 
 
-def is_reply_to(op: Op, frame: Frame) -> bool:
+def is_reply_to(op: Op, frame: Frame | PlacedFrame) -> bool:
     """Tell whether a frame can be the reply to a request (after the handshake)."""
     if frame.op != op | REPLY_BIT:
         return False
@@ -207,6 +222,21 @@ class FrameReader:
             frames.append(Frame(op, flags, status, request_id, data[start:position]))
         self._rest = data[position:]
         return frames
+
+    def take_begun(self, least: int) -> tuple[PlacedFrame, int] | None:
+        """Give up the frame that is not complete, if it is a reply to READ of which at least so
+        many bytes are missing: the caller puts them behind those that are there, whose number is
+        returned with it."""
+        if self._begun is None or self._missing < least:
+            return None
+        op, _, status, request_id = self._begun
+        if op != Op.READ | REPLY_BIT or status:
+            return None
+        filled = sum(map(len, self._parts))
+        body = memoryview(bytearray(filled + self._missing))
+        body[:filled] = b"".join(self._parts)
+        self._begun, self._parts = None, []
+        return PlacedFrame(op, request_id, body), filled
 
     def _add_part(self, data: bytes, size: int) -> None:
         """Keep the first bytes of ``data`` for the frame that has begun: as they came, to be joined

@@ -87,7 +87,7 @@ async def test_a_check_says_what_is_missing_in_limbo_or_not_known(
     await cluster.bookies["b2"].clear_limbo(1)
     copy = await cluster.bookies["b3"].read(1, 1, max_entries=1, max_bytes=100)
     stored: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
-    b1.add(copy.run, recovery=True, on_reply=stored.set_result)
+    b1.add(bytes(copy.run), recovery=True, on_reply=stored.set_result)
     assert await stored is None
     await cluster.stop("b3")
     capsys.readouterr()

@@ -190,8 +190,8 @@ class _Look:
                     raise self._broken(f"of entry {at} it says {reply.name}, not {negatives}")
                 at += 1
                 continue
-            self._found.append(reply.run)
-            for entry_id, data in entries_of(reply.run):
+            self._found.append(bytes(reply.run))
+            for entry_id, data in entries_of(bytes(reply.run)):
                 if entry_id not in self._known.sent or data != entry(self._id, entry_id):
                     raise self._broken(f"entry {entry_id} was never sent so")
                 self._entries.add(entry_id)

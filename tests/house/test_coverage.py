@@ -38,7 +38,11 @@ CORES = {
     "ledgers/format/run.py": ["tests/ledgers/format/test_run.py"],
     "ledgers/writer/run_batching.py": ["tests/ledgers/writer/test_run_batching.py"],
     "ledgers/ledger_metadata/transitions.py": ["tests/ledgers/ledger_metadata/test_transitions.py"],
-    "ledgers/rpc/wire.py": ["tests/ledgers/rpc/test_wire.py"],
+    "ledgers/rpc/receiving.py": ["tests/ledgers/rpc/test_receiving.py"],
+    "ledgers/rpc/wire.py": [
+        "tests/ledgers/rpc/test_wire.py",
+        "tests/ledgers/rpc/test_receiving.py",
+    ],
     "ledgers/writer/core.py": ["tests/ledgers/writer/test_core.py"],
     "bookie/disk/space.py": ["tests/bookie/maintenance/test_disk_watch.py"],
     "bookie/storage/read_cache.py": ["tests/bookie/storage/test_read_cache.py"],

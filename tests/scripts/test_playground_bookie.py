@@ -115,11 +115,11 @@ class Pair:
 
         async def of_model() -> tuple[int, bytes]:
             reply = self.model.read(self.ledger_id, first, **limits)
-            return reply.lac, reply.run
+            return reply.lac, bytes(reply.run)
 
         async def of_real() -> tuple[int, bytes]:
             reply = await self.client.read(self.ledger_id, first, **limits)
-            return reply.lac, reply.run
+            return reply.lac, bytes(reply.run)
 
         return f"read {first} fence {fence}", of_real, of_model
 

@@ -98,7 +98,7 @@ class Requests:
     @staticmethod
     async def read(bookie: Bookie, ledger_id: int, first: int, max_entries: int = 4096) -> bytes:
         reply = await bookie.read(ledger_id, first, max_entries=max_entries, max_bytes=1 << 22)
-        return reply.run
+        return bytes(reply.run)
 
 
 def refusal_of(answer: FencelogError | None) -> ErrorCode | None:

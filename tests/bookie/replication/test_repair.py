@@ -223,7 +223,7 @@ async def test_garbage_collection_leaves_marked_ledgers_alone(
     target, source = cluster.bookies[spares[0]], cluster.client(named[1])
     reply = await source.read(metadata.ledger_id, 0, max_entries=60, max_bytes=1 << 20)
     answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
-    target.add(reply.run, recovery=True, on_reply=answer.set_result)
+    target.add(bytes(reply.run), recovery=True, on_reply=answer.set_result)
     assert await answer is None
     await mark(marks, metadata.ledger_id, named[0])
     instance = target.instance

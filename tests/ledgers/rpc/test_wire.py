@@ -29,6 +29,7 @@ from fencelog.ledgers.rpc.wire import (
     encode_reply,
     encode_request,
     is_reply_to,
+    reply_header,
     request_header,
 )
 
@@ -238,3 +239,7 @@ def test_an_object_over_its_limit_is_not_sent() -> None:
         encode_object({"x": "y" * MAX_ADMIN_BYTES})
     with pytest.raises(ValueError, match="JSON compliant"):
         encode_object({"threshold": float("nan")})
+
+
+def test_a_header_alone_is_that_of_the_whole_reply() -> None:
+    assert reply_header(Op.READ, 7, 3) + b"abc" == encode_reply(Op.READ, 7, b"abc")

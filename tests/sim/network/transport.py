@@ -129,6 +129,17 @@ class Stream:
         self.sender.has_capacity()
 
 
+def _put(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Put the data where the protocol wants them."""
+    rest = memoryview(data)
+    while rest:
+        space = memoryview(protocol.get_buffer(len(rest)))
+        part = rest[: len(space)]
+        space[: len(part)] = part
+        rest = rest[len(part) :]
+        protocol.buffer_updated(len(part))
+
+
 class SimTransport(asyncio.Transport):
     """The transport that a protocol gets; also what the kernel knows of the connection's end."""
 
@@ -242,7 +253,10 @@ class SimTransport(asyncio.Transport):
             if self._received or self._at_end:
                 self._expect_read()
             self.incoming.was_read(len(data))
-            self._protocol.data_received(data)
+            if isinstance(self._protocol, asyncio.BufferedProtocol):
+                _put(self._protocol, data)
+            else:
+                self._protocol.data_received(data)
         elif self._at_end:
             self._at_end = False
             if not self._protocol.eof_received():
@@ -347,7 +361,7 @@ class SimTransport(asyncio.Transport):
             self._network.deliver(self.process, self._read)
 
     def has_capacity(self) -> None:
-        """Tell the process that there is room to write."""
+        """Tell the process that there is space to write."""
         if self._buffer and not self._write_pending:
             self._write_pending = True
             self._network.deliver(self.process, self._write_ready)

@@ -140,7 +140,9 @@ class ObservedBookie(Bookie):
         self._answered_fencing(ledger_id, None, fence=limits.get("fence", False))
         self._check_reply(ledger_id, reply)
         return (
-            reply if self.damage is None else ReadReply(reply.lac, flipped(reply.run, self.damage))
+            reply
+            if self.damage is None
+            else ReadReply(reply.lac, flipped(bytes(reply.run), self.damage))
         )
 
     async def read_lac(self, ledger_id: int, *, fence: bool = False, **poll: Any) -> int:
@@ -309,7 +311,7 @@ class ObservedBookie(Bookie):
         except ProtocolError as error:
             self._violate(12, f"read of ledger {ledger_id} gave {error.detail}")
             return
-        for entry_id, digest in entry_digests(reply.run):
+        for entry_id, digest in entry_digests(bytes(reply.run)):
             if memory.entries.get((ledger_id, entry_id), digest) != digest:
                 self._violate(5, f"changed the bytes of entry {entry_id} of ledger {ledger_id}")
 

@@ -87,8 +87,8 @@ READ_REPLIES = (
             Edit(
                 "fencelog.ledgers.format.run",
                 "verify_entries",
-                "if not digests_equal(",
-                "if not digest and digests_equal(",
+                "if not digest_matches(",
+                "if not digest and digest_matches(",
             ),
         ),
     ),
