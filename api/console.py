@@ -54,6 +54,11 @@ SecretOption = Annotated[
     typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
 ]
 
+AcceptedSecretOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Another one that others may know instead: to change it."),
+]
+
 AnyPartitionOption = Annotated[int | None, typer.Option(min=0, help="By default all.")]
 
 FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")]

@@ -31,6 +31,7 @@ from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.paths import unavailable
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH, BROKERS_PATH, ChildrenValues
 
@@ -284,9 +285,23 @@ class Broker:
         }
 
     async def check_ready(self) -> None:
-        """Check that an append to a new topic could be acknowledged. Raises FencelogError if not:
-        DRAINING, METADATA_UNAVAILABLE, NOT_ENOUGH_BOOKIES, OUT_OF_SPACE."""
+        """Check that this broker can serve what it has. Raises FencelogError if not: DRAINING,
+        METADATA_UNAVAILABLE, NOT_ENOUGH_BOOKIES, OUT_OF_SPACE.
+
+        An open partition goes on without the metadata store, and with as many bookies as have to
+        acknowledge an entry. A broker without one has to be able to open one: it is registered, and
+        there are bookies for a new ledger.
+        """
+        own_id, replication = self.config.broker_id, self.config.policy.replication
         if self.is_draining:
-            raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is draining")
-        await self._store.get(f"{BROKERS_PATH}/{self.config.broker_id}")
-        self._services.ledgers.check_placement(self.config.policy.replication)
+            raise FencelogError(ErrorCode.DRAINING, f"{own_id} is draining")
+        if any(slot.open_log is not None for slot in self._slots.values()):
+            self._services.ledgers.check_placement(replication.ack_quorum)
+            return
+        try:
+            await self._store.get(f"{BROKERS_PATH}/{own_id}")
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+            raise unavailable(f"find {own_id}", "it is not registered") from None
+        self._services.ledgers.check_placement(replication.ensemble_size)

@@ -109,10 +109,9 @@ class LedgerClient:
         self.ledgers = LedgerStore(store)
         self._placement = Placement(bookies, host=host)
 
-    def check_placement(self, replication: Replication) -> None:
-        """Check that there are bookies for a new ledger. Raises FencelogError as
-        ``Placement.check``."""
-        self._placement.check(replication.ensemble_size)
+    def check_placement(self, bookies: int) -> None:
+        """Check that so many bookies take adds. Raises FencelogError as ``Placement.check``."""
+        self._placement.check(bookies)
 
     async def create(
         self,

@@ -202,6 +202,11 @@ ADMIN_WAIT_MS = 30_000
 """The extra time that an operator's request may take beyond any other. Work that would take minutes
 is only started, and ``status`` reports on it."""
 
+JOURNAL_STUCK_MS = 30_000
+"""The time for which a disk may answer nothing before the bookie says that only a restart can help.
+A healthy disk needs ms, one that is overloaded seconds; writers have gone elsewhere after
+BOOKIE_TIMEOUT_MS."""
+
 DISK_WATCH_MS = 1_000
 MIN_DISK_WATCH_MS = 10
 MAX_DISK_BYTES_PER_S = 2 * 1024 * MIB

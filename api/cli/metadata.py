@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from fencelog.ledgers.metastore.port import MetadataStore
 
 T = TypeVar("T")
+
+_NEW_FILE_SYSTEM = "lost+found"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,10 +39,18 @@ def init(
             help="Even if bookies are registered; they have to be emptied.",
         ),
     ] = False,
+    unless_holds: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Do nothing if DIR holds anything: a bookie's data."),
+    ] = None,
 ) -> None:
     """Give the store of a new cluster its instance id.
 
-    Once, for good: a bookie starts only over the instance that its data belongs to."""
+    Once, for good: a bookie starts only over the instance that its data belongs to. Running it
+    again changes nothing."""
+    if unless_holds is not None and holds_data(unless_holds):
+        typer.echo(f"{unless_holds} holds data, so there is a cluster: nothing was changed")
+        return
 
     async def run(store: MetadataStore) -> tuple[str, bool]:
         from fencelog.bookie.identity.cookie_registry import initialise_cluster
@@ -49,6 +60,13 @@ def init(
 
     instance, is_new = with_metadata(metadata, run)
     typer.echo(f"the instance id is {'' if is_new else 'already '}{instance}")
+
+
+def holds_data(directory: Path) -> bool:
+    """Tell whether a directory holds anything but what a new file system has."""
+    return directory.is_dir() and any(
+        entry.name != _NEW_FILE_SYSTEM for entry in directory.iterdir()
+    )
 
 
 def with_metadata(metadata: str, work: Callable[[MetadataStore], Awaitable[T]]) -> T:

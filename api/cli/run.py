@@ -14,6 +14,7 @@ from fencelog.api.cli import bookie as cli_bookie
 from fencelog.api.cli.healing import bookie_removal
 from fencelog.api.console import (
     EXIT_ERROR,
+    AcceptedSecretOption,
     BookiesOption,
     ChildOption,
     DataOption,
@@ -53,6 +54,33 @@ AllowOriginOption = Annotated[
     typer.Option(metavar="ORIGIN", help="Web pages that may use it: https://NAME, *. Again."),
 ]
 
+
+BookieDataOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where everything is stored.")
+]
+
+BookieAddressOption = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Address for clients, if another.")
+]
+
+BookieIdOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Its name; by default kept in DIR.")
+]
+
+RackOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Copies are spread over racks. Empty: not known here.")
+]
+
+RackFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Lines NODE RACK, for --node where --rack is empty."),
+]
+
+NodeOption = Annotated[str, typer.Option(metavar="NAME", help="The machine that this is.")]
+
+HealthOption = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Where HTTP tells its health.")
+]
 
 ReadOnlyAtOption = Annotated[
     float, typer.Option(min=0.1, max=1, help="No new entries when so much of a disk is used.")
@@ -94,31 +122,30 @@ class RecoverySwitch(StrEnum):
     OFF = "off"
 
 
+JournalSyncOption = Annotated[
+    RecoverySwitch,
+    typer.Option(help="off: a power loss takes acknowledged entries of this bookie."),
+]
+
+JournalWriteOption = Annotated[
+    RecoverySwitch, typer.Option(help="off: so does any crash; half the bytes are written.")
+]
+
+
 def bookie(
     context: typer.Context,
     metadata: MetadataOption = "",
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where everything is stored.")
-    ] = None,
+    data: BookieDataOption = None,
     journal_dir: JournalDirsOption = None,
     ledger_dir: LedgerDirsOption = None,
     listen: HttpOption = "127.0.0.1:3181",
-    advertise: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Address for clients, if another.")
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its name; by default kept in DIR.")
-    ] = None,
-    rack: Annotated[
-        str, typer.Option(metavar="NAME", help="Copies are spread over racks.")
-    ] = "default",
-    journal_sync: Annotated[
-        RecoverySwitch,
-        typer.Option(help="off: a power loss takes acknowledged entries of this bookie."),
-    ] = RecoverySwitch.ON,
-    journal_write: Annotated[
-        RecoverySwitch, typer.Option(help="off: so does any crash; half the bytes are written.")
-    ] = RecoverySwitch.ON,
+    advertise: BookieAddressOption = None,
+    id: BookieIdOption = None,
+    rack: RackOption = "default",
+    rack_file: RackFileOption = None,
+    node: NodeOption = "",
+    journal_sync: JournalSyncOption = RecoverySwitch.ON,
+    journal_write: JournalWriteOption = RecoverySwitch.ON,
     read_only_at: ReadOnlyAtOption = 0.95,
     repair_cookie: Annotated[
         bool,
@@ -128,6 +155,8 @@ def bookie(
         bool, typer.Option("--autorecovery", help="Run self-healing in this process, too.")
     ] = False,
     secret_file: SecretOption = None,
+    accept_secret_file: AcceptedSecretOption = None,
+    health: HealthOption = None,
     insecure: InsecureOption = False,
     child: ChildOption = False,
 ) -> None:
@@ -151,9 +180,28 @@ def bookie(
         repair_cookie=repair_cookie,
     )
     config = BookieProcessConfig(
-        metadata, storage, listen, advertise, rack, secret_file, insecure, autorecovery
+        metadata,
+        storage,
+        listen,
+        advertise,
+        _rack(rack, node, rack_file),
+        secret_file,
+        insecure,
+        autorecovery,
+        health,
+        accept_secret_file,
     )
     run_process(bookie_process(config), print_addresses, child=child)
+
+
+def _rack(rack: str, node: str, file: Path | None) -> str:
+    from fencelog.api.processes.rack import rack_of, read_rack_file
+
+    try:
+        return rack_of(rack, node, read_rack_file(file))
+    except FencelogError as error:
+        complain(error.detail)
+        raise typer.Exit(EXIT_ERROR) from None
 
 
 def broker(
@@ -169,9 +217,13 @@ def broker(
         int, typer.Option(min=1, max=32, help="Of each message, where a topic does not say.")
     ] = 3,
     secret_file: SecretOption = None,
+    accept_secret_file: AcceptedSecretOption = None,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="At the end, for handing partitions to other brokers.")
     ] = 45.0,
+    linger_seconds: Annotated[
+        float, typer.Option(min=0, help="At the end, until no proxy sends requests any more.")
+    ] = 0.0,
     insecure: InsecureOption = False,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
@@ -190,6 +242,8 @@ def broker(
         secret_file,
         drain_seconds,
         BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ())),
+        linger_seconds,
+        accept_secret_file,
     )
     run_process(broker_process(config), print_addresses, child=child)
 

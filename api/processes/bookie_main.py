@@ -16,7 +16,10 @@ from fencelog.api.http.addresses import (
     parse_address,
 )
 from fencelog.api.processes.autorecovery import serving_autorecovery
+from fencelog.api.processes.bookie_health import REGISTRATION, BookieHealth
+from fencelog.api.processes.health_listener import listening_for_health
 from fencelog.api.processes.lifecycle import Running
+from fencelog.api.server.health import Health
 from fencelog.bookie.auditor.decommission import check_not_removed
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
@@ -52,7 +55,9 @@ class BookieProcessConfig:
     differs from ``listen`` (None: it does not). ``rack``: a unit that fails together; writers
     spread the copies of an entry over racks. ``secret_file``: the secret that clients have to know
     (None: all clients are accepted). ``insecure``: without one, others than this machine may reach
-    it all the same. ``autorecovery``: self-healing runs in this process, too."""
+    it all the same. ``autorecovery``: self-healing runs in this process, too. ``health``: the
+    ``host:port`` at which its health can be asked over HTTP (None: nowhere).
+    ``accepted_secret_file``: another secret that clients may know instead, while it is changed."""
 
     metadata: str
     storage: BookieConfig
@@ -62,6 +67,8 @@ class BookieProcessConfig:
     secret_file: Path | None = None
     insecure: bool = False
     autorecovery: bool = False
+    health: str | None = None
+    accepted_secret_file: Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +83,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     is_meant = config.insecure or config.secret_file is not None
     check_listener(config.listen, insecure=is_meant, risk=BOOKIE_RISK)
     host = SystemHost()
-    secret = secret_from(config.secret_file, host=host)
+    secret = secret_from(config.secret_file, host=host, accepted=config.accepted_secret_file)
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
@@ -94,6 +101,12 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 secret=secret,
             )
         )
+        announcement = {
+            "role": "bookie",
+            "id": bookie.bookie_id,
+            "incarnation": bookie.incarnation,
+            "address": address,
+        }
         await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
         if config.autorecovery:
             healing = serving_autorecovery(
@@ -104,15 +117,12 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 secret=secret,
             )
             await stack.enter_async_context(healing)
-        yield Running(
-            {
-                "role": "bookie",
-                "id": bookie.bookie_id,
-                "incarnation": bookie.incarnation,
-                "address": address,
-            },
-            (bookie.failure,),
-        )
+        if config.health is not None:
+            checks = BookieHealth(bookie)
+            health = Health(checks.check_ready, checks.check_live)
+            url = await stack.enter_async_context(listening_for_health(health, config.health))
+            announcement["health"] = url
+        yield Running(announcement, (bookie.failure,))
 
 
 @contextlib.asynccontextmanager
@@ -163,7 +173,14 @@ async def serving_bookie(
         )
         await stack.enter_async_context(services)
         address = advertise or server.address
-        await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))
+        registration = await stack.enter_async_context(
+            _registered(store, bookie, address, rack, host=host)
+        )
+        bookie.status_parts[REGISTRATION] = lambda: {
+            "registered": registration.is_registered,
+            "address": address,
+            "rack": rack,
+        }
         yield bookie, address
 
 
@@ -197,8 +214,8 @@ async def _peers(
 @contextlib.asynccontextmanager
 async def _registered(
     store: MetadataStore, bookie: Bookie, address: str, rack: str, *, host: Host
-) -> AsyncIterator[None]:
-    """Register the bookie, and keep its registration up to date."""
+) -> AsyncIterator[Registration]:
+    """Register the bookie, keep its registration up to date, and yield it."""
     started_us = host.now_us()
     look_again = asyncio.Event()
 
@@ -230,7 +247,7 @@ async def _registered(
         registration = await Registration.start(store, path, await value())
         task = asyncio.create_task(refresh(), name="bookie-registration")
         try:
-            yield
+            yield registration
         finally:
             task.cancel()
             await asyncio.wait([task])

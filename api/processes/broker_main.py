@@ -40,7 +40,9 @@ class BrokerProcessConfig:
     on). ``broker_id``: None draws one. ``copies``: of each message in topics created without a
     replication of their own. ``secret_file``: the secret that bookies ask of their clients, and
     brokers of each other (None: none). ``drain_timeout_s``: for the transfer of all partitions at
-    the end. ``browsers``: who may ask over HTTP."""
+    the end. ``linger_s``: how long HTTP goes on at least once the process is to end, until no proxy
+    sends requests any more. ``browsers``: who may ask over HTTP. ``accepted_secret_file``: another
+    secret that brokers may know instead, while it is changed."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
@@ -50,6 +52,8 @@ class BrokerProcessConfig:
     secret_file: Path | None = None
     drain_timeout_s: float = DRAIN_TIMEOUT_S
     browsers: BrowserAccess = NO_OTHERS
+    linger_s: float = 0.0
+    accepted_secret_file: Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -62,7 +66,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
     check_advertised(config.http, config.advertise)
     check_listener(config.http, insecure=config.browsers.insecure)
     host = SystemHost()
-    secret = secret_from(config.secret_file, host=host)
+    secret = secret_from(config.secret_file, host=host, accepted=config.accepted_secret_file)
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
@@ -79,6 +83,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 secret=secret,
                 drain_timeout_s=config.drain_timeout_s,
                 browsers=config.browsers,
+                linger_s=config.linger_s,
             )
         )
         yield Running({"role": "broker", "http": url})
@@ -97,6 +102,7 @@ async def serving_broker(
     secret: SharedSecret | None = None,
     drain_timeout_s: float = DRAIN_TIMEOUT_S,
     browsers: BrowserAccess = NO_OTHERS,
+    linger_s: float = 0.0,
 ) -> AsyncIterator[str]:
     """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``secret``: of the cluster, for bookies
@@ -104,7 +110,7 @@ async def serving_broker(
 
     The socket is bound before the broker starts, since the broker registers its address, and
     accepts only afterwards. Leaving transfers all partitions to other brokers while HTTP goes on,
-    then stops HTTP, and last closes what is left and the bookie clients.
+    for ``linger_s`` at least, then stops HTTP, and last closes what is left and the bookie clients.
     """
 
     def connect(address: str, bookie_id: str) -> TcpBookieClient:
@@ -135,5 +141,14 @@ async def serving_broker(
         # With the loop's next turn, which is that after the announcement.
         asyncio.get_running_loop().call_soon(app.administration.load)
         stack.callback(app.drain)
-        stack.push_async_callback(broker.leave)
+        stack.push_async_callback(_leave, broker, linger_s)
         yield server.url
+
+
+async def _leave(broker: Broker, linger_s: float) -> None:
+    """Transfer all partitions, and forward requests to their new owners until no proxy sends
+    any."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + linger_s
+    await broker.leave()
+    await asyncio.sleep(max(0.0, end_s - loop.time()))

@@ -13,8 +13,9 @@ READY = "/readyz"
 
 ABOUT_LIVE = "Answer that the process runs. Its dependencies are not checked."
 ABOUT_READY = (
-    "Answer that an append could be acknowledged. Metadata answers and enough bookies take adds; "
-    "else 503, and the problem says why not."
+    "Answer that this broker can serve what it has. With an open partition, that takes as many "
+    "bookies as acknowledge an entry; without one, metadata and bookies for a new ledger. "
+    "Else 503, and the problem says why not."
 )
 
 
@@ -27,17 +28,28 @@ class HealthState(msgspec.Struct, frozen=True):
 _OK = msgspec.json.encode(HealthState())
 
 
-class Health:
-    """Both endpoints. ``check_ready`` raises FencelogError while the broker cannot serve."""
+def _nothing() -> None:
+    """Check nothing: a process that answers works."""
 
-    def __init__(self, check_ready: Callable[[], Awaitable[None]]) -> None:
+
+class Health:
+    """Both endpoints. ``check_ready`` raises FencelogError while the process cannot serve,
+    ``check_live`` when only a restart can help."""
+
+    def __init__(
+        self,
+        check_ready: Callable[[], Awaitable[None]],
+        check_live: Callable[[], None] = _nothing,
+    ) -> None:
         self._check_ready = check_ready
+        self._check_live = check_live
 
     async def live(self, exchange: Exchange) -> None:
-        """Answer 200, always."""
+        """Answer 200 unless a restart is needed. Raises FencelogError that says why."""
+        self._check_live()
         await exchange.respond(200, JSON, _OK)
 
     async def ready(self, exchange: Exchange) -> None:
-        """Answer 200 if an append could be acknowledged. Raises FencelogError that says why not."""
+        """Answer 200 if the process can serve. Raises FencelogError that says why not."""
         await self._check_ready()
         await exchange.respond(200, JSON, _OK)

@@ -102,6 +102,8 @@ class Journal:
         that one is ``_writing`` too."""
         self._last: Group | None = None
         """The group with the latest records; None if all are answered."""
+        self._moved_at_s = 0.0
+        """The loop's time when groups were last answered, or the first of them began to wait."""
         self._scheduled = False
         self._next = JournalPosition(1, 0, 0)
         self._error: FencelogError | None = None
@@ -119,6 +121,11 @@ class Journal:
     def position(self) -> JournalPosition:
         """Return the position of the next record; every record appended so far lies before it."""
         return self._next
+
+    @property
+    def stalled_s(self) -> float:
+        """Return how long the disk has answered nothing that waits for it; 0 if nothing waits."""
+        return 0.0 if self._last is None else self._loop.time() - self._moved_at_s
 
     def append(self, kind: RecordType, body: Buffer, on_durable: AddCallback) -> None:
         """Append a record. ``on_durable`` is called later, in the order of the calls, with None
@@ -220,6 +227,8 @@ class Journal:
             at = self._next = JournalPosition(at.sequence, at.file_id + 1, FILE_HEADER_BYTES)
         elif self._waiting and self._waiting[-1].size < _GROUP_BYTES:
             return self._waiting[-1]
+        if self._last is None:
+            self._moved_at_s = self._loop.time()
         group = self._last = Group(at, sync=self._sync_runs)
         self._waiting.append(group)
         if not self._syncing and self._writing is None:
@@ -314,6 +323,7 @@ class Journal:
     def _answer(self, synced_before: int) -> None:
         """Answer the groups that the sync thread has completed."""
         groups, self._syncing = self._syncing, []
+        self._moved_at_s = self._loop.time()
         if self._writing is groups[-1]:
             self._writing = None
         if self._last is groups[-1]:

@@ -45,6 +45,9 @@ class Registration:
         """The state that the watch last saw: whether there was a node."""
         self._watch: Watch | None = None
         self._task: asyncio.Task[None] | None = None
+        self.is_registered = False
+        """True if the node was this process's own when it was last seen. While the store cannot be
+        reached this stays as it was."""
 
     @classmethod
     async def start(cls, store: MetadataStore, path: str, value: bytes) -> Registration:
@@ -78,7 +81,8 @@ class Registration:
 
     def _on_value(self, node: Versioned | None) -> None:
         self._is_seen = node is not None
-        if node is None or node.ephemeral_owner != self._store.session_id:
+        self.is_registered = node is not None and node.ephemeral_owner == self._store.session_id
+        if not self.is_registered:
             self._changed.set()
 
     async def _keep(self) -> None:
@@ -116,6 +120,7 @@ class Registration:
                 if node.value != self._value and not await self._rewrite(node.version):
                     continue
             self._own_sessions.update((session_id, self._store.session_id))
+            self.is_registered = True
             return True
 
     async def _current(self) -> Versioned | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -58,44 +58,54 @@ class SharedSecret:
     words differ, so none can be sent back) and one bookie (its id), so it is of no use elsewhere.
     The client proves itself first: a client that can merely reach a bookie receives nothing from
     which to guess the secret.
+
+    A secret is changed in steps, each of them carried out everywhere before the next: both ends
+    accept the new one too; they prove that they know the new one; they forget the old one.
     """
 
     method = "hmac-sha256"
 
-    def __init__(self, secret: bytes, *, host: Host) -> None:
-        """Create a method. Raises FencelogError(BAD_REQUEST) if the secret is shorter than
-        MIN_SECRET_BYTES."""
-        if len(secret) < MIN_SECRET_BYTES:
+    def __init__(self, secret: bytes, *, host: Host, accepted: Sequence[bytes] = ()) -> None:
+        """Create a method. ``accepted``: secrets of which clients may know one instead. Raises
+        FencelogError(BAD_REQUEST) if one is shorter than MIN_SECRET_BYTES."""
+        self._secret, self._accepted, self._host = secret, (secret, *accepted), host
+        shortest = min(map(len, self._accepted))
+        if shortest < MIN_SECRET_BYTES:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,
-                f"a secret of {len(secret)} bytes, at least {MIN_SECRET_BYTES} are needed",
+                f"a secret of {shortest} bytes, at least {MIN_SECRET_BYTES} are needed",
             )
-        self._secret = secret
-        self._host = host
 
     def prove(self, bookie_id: str) -> Generator[bytes, bytes, None]:
         nonce = self._host.random_bytes(NONCE_BYTES)
         nonces = nonce + _nonce((yield nonce), bookie_id)
-        proof = yield self._proof(b"client", nonces, bookie_id)
-        self._check(proof, b"bookie", nonces, bookie_id)
+        proof = yield _proof(self._secret, b"client", nonces, bookie_id)
+        _known((self._secret,), proof, b"bookie", nonces, bookie_id)
 
     def verify(self, bookie_id: str, first: bytes) -> Generator[bytes, bytes, bytes]:
         nonce = self._host.random_bytes(NONCE_BYTES)
         nonces = _nonce(first, bookie_id) + nonce
         proof = yield nonce
-        self._check(proof, b"client", nonces, bookie_id)
-        return self._proof(b"bookie", nonces, bookie_id)
+        secret = _known(self._accepted, proof, b"client", nonces, bookie_id)
+        return _proof(secret, b"bookie", nonces, bookie_id)
 
-    def _proof(self, role: bytes, nonces: bytes, bookie_id: str) -> bytes:
-        text = b"fencelog auth " + role + nonces + bookie_id.encode()
-        return hmac.new(self._secret, text, hashlib.sha256).digest()
 
-    def _check(self, proof: bytes, role: bytes, nonces: bytes, bookie_id: str) -> None:
-        if not hmac.compare_digest(proof, self._proof(role, nonces, bookie_id)):
-            raise FencelogError(
-                ErrorCode.UNAUTHORIZED,
-                f"the {role.decode()} does not know the secret (connection to bookie {bookie_id})",
-            )
+def _proof(secret: bytes, role: bytes, nonces: bytes, bookie_id: str) -> bytes:
+    text = b"fencelog auth " + role + nonces + bookie_id.encode()
+    return hmac.new(secret, text, hashlib.sha256).digest()
+
+
+def _known(
+    secrets: Sequence[bytes], proof: bytes, role: bytes, nonces: bytes, bookie_id: str
+) -> bytes:
+    """Return the secret that the other end has proved to know."""
+    for secret in secrets:
+        if hmac.compare_digest(proof, _proof(secret, role, nonces, bookie_id)):
+            return secret
+    raise FencelogError(
+        ErrorCode.UNAUTHORIZED,
+        f"the {role.decode()} does not know the secret (connection to bookie {bookie_id})",
+    )
 
 
 def _nonce(message: bytes, bookie_id: str) -> bytes:

@@ -9,18 +9,28 @@ from fencelog.ledgers.host import Host
 from fencelog.ledgers.rpc.authentication import SharedSecret
 
 
-def secret_from(path: Path | None, *, host: Host) -> SharedSecret | None:
-    """Return the secret with which both ends authenticate, or None without a file. Surrounding
-    white space does not count.
+def secret_from(
+    path: Path | None, *, host: Host, accepted: Path | None = None
+) -> SharedSecret | None:
+    """Return the secret with which both ends authenticate, or None without a file. ``accepted``: a
+    file with another one that clients may know instead. Surrounding white space does not count.
 
-    Raises FencelogError(BAD_REQUEST): it cannot be read, or is too short.
+    Raises FencelogError(BAD_REQUEST): one cannot be read, is too short, or is accepted alone.
     """
     if path is None:
+        if accepted is not None:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, f"{accepted} is accepted, but there is no secret of its own"
+            )
         return None
+    others = () if accepted is None else (_read(accepted),)
+    return SharedSecret(_read(path), host=host, accepted=others)
+
+
+def _read(path: Path) -> bytes:
     try:
-        secret = path.read_bytes().strip()
+        return path.read_bytes().strip()
     except OSError as error:
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"cannot read the secret in {path}: {error.strerror}"
         ) from error
-    return SharedSecret(secret, host=host)

@@ -244,6 +244,40 @@ async def test_readiness_says_what_is_missing(
     store.reconnect()
 
 
+async def test_an_open_partition_keeps_a_broker_ready_without_metadata(
+    make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    """It serves on with as many bookies as acknowledge; a new ledger would take all of them."""
+    store = await stage.store()
+    a = await make_broker("a", store=store)
+    await a.check_ready()
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    await a.check_ready()
+    assert ledgers.checked_placements == [3, 2]
+    store.disconnect()
+    await a.check_ready()
+    ledgers.placement_error = FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "one is left")
+    with pytest.raises(FencelogError) as raised:
+        await a.check_ready()
+    assert raised.value is ledgers.placement_error
+    store.reconnect()
+
+
+async def test_a_broker_that_is_not_registered_is_not_ready(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
+    store = await stage.store()
+    a = await make_broker("a", store=store)
+    node = await store.get("/brokers/a")
+    await store.delete("/brokers/a", node.version)
+    with pytest.raises(FencelogError, match="not registered") as raised:
+        await a.check_ready()
+    assert raised.value.code is ErrorCode.METADATA_UNAVAILABLE
+    await settle()
+    await a.check_ready()
+
+
 async def test_a_list_that_changes_during_a_takeover_is_read_again(
     make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:

@@ -75,6 +75,15 @@ def test_the_metadata_is_initialised_once(cluster: Cluster) -> None:
     assert cluster.start() is None
 
 
+def test_a_bookie_that_holds_data_begins_no_cluster(cluster: Cluster) -> None:
+    unless = ("--unless-holds", str(cluster.data))
+    (cluster.data / "lost+found").mkdir(parents=True)  # a new file system
+    assert cluster.run("metadata", "init", *unless).startswith(INSTANCE)
+    (cluster.data / "lost+found").rmdir()
+    assert cluster.start() is None
+    assert "nothing was changed" in cluster.run("metadata", "init", *unless)
+
+
 def test_a_store_that_lost_its_id_is_not_blessed(cluster: Cluster) -> None:
     cluster.run("metadata", "init")
     assert cluster.start() is None

@@ -143,6 +143,7 @@ class ScriptedLedgers:
         self.auto_ack = True
         self.create_errors: list[FencelogError] = []
         self.placement_error: FencelogError | None = None
+        self.checked_placements: list[int] = []
         self.recover_errors: list[FencelogError] = []
         self.before_create: Callable[[], None] = lambda: None
         self.before_recover: Callable[[], None] = lambda: None
@@ -211,7 +212,8 @@ class ScriptedLedgers:
         self.log.append(f"create {new.ledger_id}")
         return self.writers[new.ledger_id]
 
-    def check_placement(self, replication: Replication) -> None:
+    def check_placement(self, bookies: int) -> None:
+        self.checked_placements.append(bookies)
         if self.placement_error is not None:
             raise self.placement_error
 

@@ -102,6 +102,25 @@ async def test_answers_come_in_order_after_the_sync_and_waiting_records_share_on
     assert len(syncs) == 3
 
 
+async def test_a_disk_that_does_not_answer_stalls_it(
+    journal: Journal, faulty_disk: FaultyDisk, requests: Requests
+) -> None:
+    assert journal.stalled_s == 0
+    await append_all(journal, [requests.run(1, 0)])
+    await asyncio.sleep(0.05)
+    assert journal.stalled_s == 0  # nothing waits for it
+    faulty_disk.waits.add("sync .journal")
+    answers: list[FencelogError | None] = []
+    journal.append(RecordType.RUN, requests.run(1, 1), answers.append)
+    assert journal.stalled_s < 0.05  # the time without work does not count
+    await requests.until(lambda: journal.stalled_s > 0.1)
+    journal.append(RecordType.RUN, requests.run(1, 2), answers.append)
+    assert journal.stalled_s > 0.1  # another record that waits is no progress
+    faulty_disk.waits.clear()
+    await requests.until(lambda: len(answers) == 2)
+    assert journal.stalled_s == 0
+
+
 async def test_an_answer_that_fails_does_not_keep_the_others_from_theirs(
     journal: Journal, requests: Requests
 ) -> None:

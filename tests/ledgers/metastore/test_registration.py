@@ -117,8 +117,10 @@ async def test_an_expiry_while_cut_off_is_made_good_after_it(
     store.expire()
     await quiet()
     assert owner(cluster) == 0
+    assert registration.is_registered  # as far as it knows
     store.reconnect()
     await eventually(lambda: owner(cluster) == store.session_id)
+    await eventually(lambda: registration.is_registered)
     await registration.close()
 
 
@@ -166,8 +168,10 @@ async def test_two_processes_with_one_name_do_not_fight(
     await quiet()
     assert cluster.get(PATH).value == b"newer"
     assert owner(cluster) == other.session_id
+    assert (older.is_registered, newer.is_registered) == (False, True)
     await newer.close()
     await eventually(lambda: owner(cluster) == store.session_id)
+    await eventually(lambda: older.is_registered)
     await older.close()
 
 

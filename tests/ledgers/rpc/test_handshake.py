@@ -184,6 +184,24 @@ def test_who_does_not_know_the_secret_is_refused(
     assert text in error.detail
 
 
+def test_two_secrets_are_known_while_one_replaces_the_other() -> None:
+    """Whichever one the client proves, the bookie proves the same. A client proves its own alone,
+    and believes no other."""
+    new = b"another staple for the horse"
+    changing = SharedSecret(SECRET, host=SystemHost(), accepted=[new])
+    for client in (shared(), shared(new), changing):
+        talk(ClientHandshake("b1", client), ServerHandshake("b1", "7", changing))
+    error = refusal(ClientHandshake("b1", changing), ServerHandshake("b1", "7", shared(new)))
+    assert "the client does not know the secret" in error.detail
+    prove, verify = changing.prove("b1"), shared(new).verify("b1", b"n" * NONCE_BYTES)
+    next(prove)
+    prove.send(next(verify))
+    with pytest.raises(FencelogError, match="the bookie does not know the secret"):
+        prove.send(b"p" * NONCE_BYTES)
+    with pytest.raises(FencelogError, match="at least"):
+        SharedSecret(SECRET, host=SystemHost(), accepted=[b"short"])
+
+
 def conversation(client: SharedSecret, bookie: SharedSecret, heard: str, meant: str) -> list[bytes]:
     """The bare messages between a client that means one bookie and a bookie of another name."""
     prove = client.prove(meant)

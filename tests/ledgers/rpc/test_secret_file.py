@@ -32,6 +32,24 @@ def test_a_file_that_holds_no_secret_is_refused(content: bytes | None, tmp_path:
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
+def test_another_secret_is_accepted_beside_an_own_one_only(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.write_text("correct horse battery staple")
+    other.write_text("incorrect horse battery staple")
+    both, new = secret_from(own, host=HOST, accepted=other), secret_from(other, host=HOST)
+    assert both is not None
+    assert new is not None
+    prove = new.prove("b1")
+    verify = both.verify("b1", next(prove))
+    with pytest.raises(StopIteration) as accepted:
+        verify.send(prove.send(next(verify)))
+    with pytest.raises(StopIteration):
+        prove.send(accepted.value.value)
+    with pytest.raises(FencelogError, match="no secret of its own") as caught:
+        secret_from(None, host=HOST, accepted=other)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
 async def test_a_bookie_serves_those_who_have_the_file(tmp_path: Path) -> None:
     path, other = tmp_path / "secret", tmp_path / "other"
     path.write_text("correct horse battery staple\n")

@@ -100,8 +100,8 @@ class ObservedLedgers:
             self._history.violate(3, f"ledger id {writer.ledger_id} was given twice")
         return ObservedWriter(writer, ledger, self._history)
 
-    def check_placement(self, replication: Replication) -> None:
-        self._client.check_placement(replication)
+    def check_placement(self, bookies: int) -> None:
+        self._client.check_placement(bookies)
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         metadata = await self._client.recover(ledger_id)
