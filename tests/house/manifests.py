@@ -12,7 +12,7 @@ import yaml
 Manifest = dict[str, Any]
 
 KUSTOMIZATION_KEYS = {"apiVersion", "kind", "namespace", "labels", "images", "resources"}
-CLUSTER_WIDE = {"Namespace"}
+CLUSTER_WIDE = {"Namespace", "PriorityClass"}
 
 
 def render(folder: Path) -> list[Manifest]:

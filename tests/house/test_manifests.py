@@ -32,18 +32,22 @@ def workloads(manifests: list[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if pod_template(manifest)]
 
 
-@pytest.fixture(scope="module")
-def services(workloads: list[Manifest]) -> list[Manifest]:
-    """The workloads that go on, unlike a Job."""
-    return [workload for workload in workloads if workload["kind"] != "Job"]
-
-
 def title(manifest: Manifest) -> str:
     return f"{manifest['kind']}/{manifest['metadata']['name']}"
 
 
 def by_title(manifests: list[Manifest], name: str) -> Manifest:
     return next(manifest for manifest in manifests if title(manifest) == name)
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    """Tell whether a selector, of a Service or with expressions, finds pods with these labels."""
+    expressions = selector.get("matchExpressions", [])
+    plain = {} if expressions else selector
+    assert all(expression["operator"] == "In" for expression in expressions)
+    return selector.get("matchLabels", plain).items() <= labels.items() and all(
+        labels.get(expression["key"]) in expression["values"] for expression in expressions
+    )
 
 
 def pod_labels(manifest: Manifest) -> dict[str, str]:
@@ -70,7 +74,7 @@ def test_the_base_holds_what_a_cluster_needs(manifests: list[Manifest]) -> None:
         "StatefulSet/bookie",
         "Deployment/broker",
         "Deployment/autorecovery",
-        "Job/metadata-init",
+        "NetworkPolicy/default-deny",
         "Service/zookeeper",
         "Service/bookie",
         "Service/fencelog",
@@ -93,15 +97,14 @@ def test_selectors_find_pods(manifests: list[Manifest], workloads: list[Manifest
         selector = spec.get("selector", spec.get("podSelector"))
         if selector is None:
             continue
-        wanted = selector.get("matchLabels", selector)
-        assert any(wanted.items() <= labels.items() for labels in templates), title(manifest)
+        assert any(selects(selector, labels) for labels in templates), title(manifest)
 
 
 def test_services_and_probes_name_ports_that_exist(
-    manifests: list[Manifest], services: list[Manifest]
+    manifests: list[Manifest], workloads: list[Manifest]
 ) -> None:
-    for workload in services:
-        for container in containers(workload):
+    for workload in workloads:
+        for container in workload["spec"]["template"]["spec"]["containers"]:
             if workload["metadata"]["name"] == "autorecovery":
                 assert not container.keys() & {"ports", "readinessProbe", "livenessProbe"}
                 continue  # It listens nowhere.
@@ -111,8 +114,8 @@ def test_services_and_probes_name_ports_that_exist(
             assert {handler["port"] for handler in handlers if handler} <= open_ports
     for service in (manifest for manifest in manifests if manifest["kind"] == "Service"):
         selector = service["spec"]["selector"].items()
-        target = next(item for item in services if selector <= pod_labels(item).items())
-        ports = {port["name"] for item in containers(target) for port in item["ports"]}
+        target = next(item for item in workloads if selector <= pod_labels(item).items())
+        ports = {port["name"] for item in containers(target) for port in item.get("ports", ())}
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
 
 
@@ -129,16 +132,18 @@ def test_pods_are_restricted(workloads: list[Manifest]) -> None:
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }
-            assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
-            assert "memory" in container["resources"]["limits"]
+            requests, limits = (container["resources"][kind] for kind in ("requests", "limits"))
+            assert {"cpu", "memory", "ephemeral-storage"} <= requests.keys()
+            assert {"memory", "ephemeral-storage"} <= limits.keys()
 
 
 def test_every_workload_gives_up_one_pod_at_a_time(
-    manifests: list[Manifest], services: list[Manifest]
+    manifests: list[Manifest], workloads: list[Manifest]
 ) -> None:
-    for workload in services:
+    for workload in workloads:
         budget = by_title(manifests, f"PodDisruptionBudget/{workload['metadata']['name']}")
         assert budget["spec"]["maxUnavailable"] == 1
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         assert budget["spec"]["selector"] == workload["spec"]["selector"]
 
 
@@ -148,9 +153,13 @@ def test_stateful_sets_keep_their_data(manifests: list[Manifest]) -> None:
         claims = {
             claim["metadata"]["name"] for claim in stateful_set["spec"]["volumeClaimTemplates"]
         }
-        (container,) = containers(stateful_set)
-        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-        assert mounts["/data"] in claims
+        (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert claims <= mounts.keys()
+        assert mounts["data"] == "/data"
+        assert len(claims) == 2, "what is synced for each write has a volume of its own"
+        retained = stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"]
+        assert retained == {"whenDeleted": "Retain", "whenScaled": "Retain"}
         service = by_title(manifests, f"Service/{stateful_set['spec']['serviceName']}")
         assert service["spec"]["clusterIP"] == "None"
         assert service["spec"]["publishNotReadyAddresses"] is True
@@ -172,7 +181,7 @@ def test_commands_and_options_exist(workloads: list[Manifest]) -> None:
             if not container["image"].startswith("fencelog:"):
                 continue
             command, arguments = command_line, list(container["args"])
-            while not arguments[0].startswith("--"):
+            while arguments and not arguments[0].startswith("--"):
                 command = command.commands[arguments.pop(0)]
             parsed = command.make_context(command.name, arguments)  # Refuses what is not known.
             assert parsed.args == []
@@ -180,9 +189,67 @@ def test_commands_and_options_exist(workloads: list[Manifest]) -> None:
 
 def test_a_bookie_has_the_name_of_its_volume(manifests: list[Manifest]) -> None:
     """The name of a pod, by which it finds its volume again."""
-    (bookie,) = containers(by_title(manifests, "StatefulSet/bookie"))
+    *_, bookie = containers(by_title(manifests, "StatefulSet/bookie"))
+    (broker,) = containers(by_title(manifests, "Deployment/broker"))
+    for container in (bookie, broker):
+        arguments = container["args"]
+        assert arguments[arguments.index("--id") + 1] == "$(POD_NAME)"
+
+
+def test_who_is_found_gives_an_address_that_no_cache_outlives(manifests: list[Manifest]) -> None:
+    """The address of the pod, not a name that is answered from caches when the pod has gone."""
+    for name in ("StatefulSet/bookie", "Deployment/broker"):
+        *_, container = containers(by_title(manifests, name))
+        arguments = container["args"]
+        assert "$(POD_IP)" in arguments[arguments.index("--advertise") + 1]
+
+
+def test_bookies_are_probed_over_http(manifests: list[Manifest]) -> None:
+    *_, bookie = containers(by_title(manifests, "StatefulSet/bookie"))
     arguments = bookie["args"]
-    assert arguments[arguments.index("--id") + 1] == "$(POD_NAME)"
+    listen = arguments[arguments.index("--health") + 1]
+    ports = {port["name"]: port["containerPort"] for port in bookie["ports"]}
+    assert listen == f"0.0.0.0:{ports['health']}"
+    paths = {
+        kind: bookie[f"{kind}Probe"]["httpGet"]["path"]
+        for kind in ("startup", "readiness", "liveness")
+    }
+    assert paths == {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"}
+
+
+def test_all_are_spread_over_zones_and_have_a_priority(
+    manifests: list[Manifest], workloads: list[Manifest]
+) -> None:
+    classes = {item["metadata"]["name"] for item in manifests if item["kind"] == "PriorityClass"}
+    for workload in workloads:
+        spec = workload["spec"]["template"]["spec"]
+        assert spec["priorityClassName"] in classes
+        (constraint,) = spec["topologySpreadConstraints"]
+        assert constraint["topologyKey"] == "topology.kubernetes.io/zone"
+        assert constraint["labelSelector"] == workload["spec"]["selector"]
+
+
+def test_no_command_of_the_image_is_needed_but_fencelog(manifests: list[Manifest]) -> None:
+    """An image without a shell and without coreutils runs."""
+    for manifest in manifests:
+        for container in containers(manifest) if pod_template(manifest) else ():
+            if container["image"].startswith("fencelog:"):
+                assert not container.keys() & {"command", "lifecycle"}
+
+
+def test_nothing_is_reached_but_by_a_policy_of_its_own(
+    manifests: list[Manifest], workloads: list[Manifest]
+) -> None:
+    deny = by_title(manifests, "NetworkPolicy/default-deny")["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    clients = by_title(manifests, "NetworkPolicy/storage-clients")["spec"]["podSelector"]
+    (selected,) = clients["matchExpressions"]
+    for name in ("zookeeper", "bookie"):
+        policy = by_title(manifests, f"NetworkPolicy/{name}")
+        (admitted,) = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
+        assert set(admitted["values"]) == set(selected["values"])
+    names = {pod_labels(workload)["app.kubernetes.io/name"] for workload in workloads}
+    assert set(selected["values"]) - {"admin"} == names - {"zookeeper"}
 
 
 def test_all_use_the_same_metadata_and_may_reach_it(
@@ -198,5 +265,5 @@ def test_all_use_the_same_metadata_and_may_reach_it(
     assert len(stores) == 1
     policy = by_title(manifests, "NetworkPolicy/zookeeper")
     (admitted,) = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
-    assert set(admitted["values"]) == users.keys()
-    assert users.keys() == {"autorecovery", "bookie", "broker", "metadata-init"}
+    assert set(admitted["values"]) == users.keys() | {"admin"}
+    assert users.keys() == {"autorecovery", "bookie", "broker"}
