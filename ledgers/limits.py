@@ -124,11 +124,14 @@ COPY_BYTES_PER_S = 32 * MIB
 hours, and a third of a gigabit network at most."""
 
 COPIES_AT_ONCE = 4
-"""The reads from other bookies in flight in a repair: hides the round trip of striped ledgers,
-whose entries come one by one."""
+"""The reads from other bookies in flight in the repair of a ledger: hides their round trip."""
 
 COPY_READ_BYTES = 1 * MIB
 """The size of one such read: with one entry of the largest size each, 32 MiB are in memory."""
+
+COPY_PENDING_BYTES = 4 * MIB
+"""The copies of a ledger that were sent and are not durable yet: many share a sync of the journal,
+as in a writer's pipeline."""
 
 SOURCE_REST_MS = 60_000
 """The time for which a bookie that failed a repair's read is not asked again; otherwise each entry

@@ -47,6 +47,10 @@ BESIDE: Mapping[str, str] = {
     "entry_log_read_mb_per_s": "loopback_mb_per_s",
     "sink_mb_per_s": "sequential_sync_mb_per_s",
     "segments_sink_mb_per_s": "sequential_sync_mb_per_s",
+    "small_copied_mb_per_s": "sequential_sync_mb_per_s",
+    "large_copied_mb_per_s": "sequential_sync_mb_per_s",
+    "striped_copied_mb_per_s": "sequential_sync_mb_per_s",
+    "append_p99_healing_ms": "fdatasync_p50_ms",
 }
 """The limit that each metric is best compared with."""
 
@@ -180,6 +184,23 @@ def bench_start(
         return await measure_start(directory, times)
 
     _bench("start", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
+
+
+@app.command("recovery")
+def bench_recovery(
+    as_json: Json = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time of each load of appends.")] = 10.0,
+    copied_mib: Annotated[
+        int, typer.Option(min=1, help="Of each kind of ledger, on the lost bookie.")
+    ] = 512,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Copies of a lost bookie made again in a cluster of processes, and appends meanwhile."""
+    from fencelog.api.bench.recovery import measure_recovery
+
+    measure = partial(measure_recovery, copied_mib=copied_mib)
+    _bench("recovery", measure, seconds, data, keep=keep, as_json=as_json)
 
 
 @app.command("spark")

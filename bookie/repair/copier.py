@@ -1,20 +1,27 @@
 """The copying of ranges of entries from other bookies to one, as recovery adds.
 
-A recovery add is stored though the ledger is fenced, and a stored entry stays as it is.
+A recovery add is stored though the ledger is fenced, and a stored entry stays as it is. Reads run
+ahead of the adds, and adds do not wait for one another: so one sync of the journal is enough for
+many of them. They are sent in the order of the entries, so that the bookie need not look up whether
+it has some of them already.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 
 from fencelog.bookie.repair.copies import Copies, NoCopy
 from fencelog.bookie.repair.core import CopyRange, MissingReason
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.limits import COPIES_AT_ONCE, MAX_LOST_ENTRIES_NOTED
+from fencelog.ledgers.limits import (
+    COPIES_AT_ONCE,
+    COPY_PENDING_BYTES,
+    MAX_LOST_ENTRIES_NOTED,
+)
 from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.rpc.bookie_port import AddCallback
 
@@ -27,7 +34,8 @@ RecoveryAdd = Callable[[bytes, AddCallback], None]
 
 
 class EntryCopier:
-    """A copier of entries, COPIES_AT_ONCE ranges at a time."""
+    """A copier of entries: of each ledger COPIES_AT_ONCE reads are in flight, and adds of
+    COPY_PENDING_BYTES."""
 
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
@@ -44,66 +52,117 @@ class EntryCopier:
         *,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Copy the ranges; entries of which there is no copy join ``lost``. ``check``: called
-        before each copy; it raises where copying is to stop. Raises NoCopy where a
-        bookie could not be asked, or too many entries are lost to continue; FencelogError where a
-        copy could not be stored."""
-        while batch := list(islice(ranges, COPIES_AT_ONCE)):
-            tasks = [
-                self._loop.create_task(self._copy_range(metadata, copy_range, add, lost, check))
-                for copy_range in batch
-            ]
-            try:
-                for task in tasks:
-                    await task
-            finally:
-                await cancel_all(tasks)
+        """Copy the ranges; on return all copies are durable. Entries of which there is no copy join
+        ``lost``. ``check``: called before each read and each add; it raises where copying is to
+        stop. Raises NoCopy where a bookie could not be asked, or too many entries are lost to
+        continue; FencelogError where a copy could not be stored."""
+        adds = _PendingAdds(add, self._stored)
+        reads: deque[tuple[CopyRange, asyncio.Task[bytes]]] = deque()
+        try:
+            while True:
+                while len(reads) < COPIES_AT_ONCE and (part := next(ranges, None)) is not None:
+                    check()
+                    read = self._copies.run(metadata, part, part.first)
+                    reads.append((part, self._loop.create_task(read)))
+                if not reads:
+                    break
+                await self._copy_range(metadata, *reads[0], adds, lost, check)
+                reads.popleft()
+            await adds.settle()
+        finally:
+            await cancel_all([task for _, task in reads])
 
     async def _copy_range(
         self,
         metadata: LedgerMetadata,
         copy_range: CopyRange,
-        add: RecoveryAdd,
+        read: Awaitable[bytes],
+        adds: _PendingAdds,
         lost: list[NoCopy],
         check: Callable[[], None],
     ) -> None:
+        """Store a range, of which the first ``read`` is on its way."""
         entry_id = copy_range.first
-        while entry_id <= copy_range.last:
-            check()
+        while True:
             try:
-                run = await self._copies.run(metadata, copy_range, entry_id)
+                run = await read
             except NoCopy as missing:
                 lost.append(missing)
                 if missing.reason is MissingReason.UNREACHED or len(lost) > MAX_LOST_ENTRIES_NOTED:
                     raise
                 entry_id += 1
-                continue
-            await self._store(run, add)
-            header = read_run_header(run)
-            entry_id = header.last_entry_id + 1
-            self.copied_entries += header.entries
-            self.copied_bytes += header.size
-
-    async def _store(self, run: bytes, add: RecoveryAdd) -> None:
-        """Store a run, durably on return. Raises FencelogError."""
-        for _ in range(_ADD_ATTEMPTS):
-            error = await self._answer(run, add)
-            if error is None:
+            else:
+                check()
+                await adds.put(run)
+                entry_id = read_run_header(run).last_entry_id + 1
+            if entry_id > copy_range.last:
                 return
-            if error.code is not ErrorCode.OVERLOADED:
-                raise error
+            check()
+            read = self._copies.run(metadata, copy_range, entry_id)
+
+    def _stored(self, run: bytes) -> None:
+        header = read_run_header(run)
+        self.copied_entries += header.entries
+        self.copied_bytes += header.size
+
+
+class _PendingAdds:
+    """The adds of one ledger that are not answered yet, COPY_PENDING_BYTES at most. ``on_stored``
+    gets each run that is durable."""
+
+    def __init__(self, add: RecoveryAdd, on_stored: Callable[[bytes], None]) -> None:
+        self._add = add
+        self._on_stored = on_stored
+        self._bytes = 0
+        self._refused: list[tuple[bytes, int]] = []
+        """The runs that found a full write cache, and how often."""
+        self._error: FencelogError | None = None
+        self._answered = asyncio.Event()
+
+    async def put(self, run: bytes) -> None:
+        """Add a run, once there is space for it. Raises FencelogError: that of any add before."""
+        while self._refused or (self._bytes and self._bytes + len(run) > COPY_PENDING_BYTES):
+            await self._answer()
+        self._check()
+        self._bytes += len(run)
+        self._send(run, 1)
+
+    async def settle(self) -> None:
+        """Return when all runs are stored, durably. Raises FencelogError."""
+        while self._bytes:
+            await self._answer()
+        self._check()
+
+    async def _answer(self) -> None:
+        """Wait for an answer, or add again what was refused."""
+        if self._refused:
             await asyncio.sleep(_ADD_PAUSE_S)
-        raise FencelogError(ErrorCode.OVERLOADED, "the write cache stays full")
+            refused, self._refused = self._refused, []
+            for run, attempts in refused:
+                self._send(run, attempts + 1)
+        else:
+            self._answered.clear()
+            await self._answered.wait()
+        self._check()
 
-    async def _answer(self, run: bytes, add: RecoveryAdd) -> FencelogError | None:
-        answer: asyncio.Future[FencelogError | None] = self._loop.create_future()
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
 
+    def _send(self, run: bytes, attempt: int) -> None:
         def on_reply(error: FencelogError | None) -> None:
-            if not answer.done():
-                answer.set_result(error)
+            is_refused = error is not None and error.code is ErrorCode.OVERLOADED
+            if is_refused and attempt < _ADD_ATTEMPTS:
+                self._refused.append((run, attempt))
+            else:
+                self._bytes -= len(run)
+                if error is None:
+                    self._on_stored(run)
+                elif self._error is None:
+                    self._error = error
+            self._answered.set()
 
-        add(run, on_reply)
-        return await answer
+        self._add(run, on_reply)
 
 
 def first_lost(lost: list[NoCopy]) -> NoCopy:

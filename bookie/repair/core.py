@@ -14,8 +14,9 @@ from enum import Enum
 from fencelog.bookie.format.runs import Range
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability
+from fencelog.ledgers.format.run import ENTRY_HEADER
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.limits import MAX_RUN_ENTRIES
+from fencelog.ledgers.limits import COPY_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.quorum import write_set
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 300.0
@@ -91,11 +92,12 @@ def copy_ranges(
     metadata: LedgerMetadata, bookie_id: str, entries: Range, *, spread: bool = False
 ) -> Iterator[CopyRange]:
     """Yield the bookies that ``bookie_id`` may ask for entries, whether the entries belong on it or
-    not: at most MAX_RUN_ENTRIES at a time, of a striped ledger one. The first source rotates by
-    ledger; with ``spread`` from one range to the next as well, so that all sources are read."""
+    not: about as many at a time as one read returns, of a striped ledger one. The first source
+    rotates by ledger; with ``spread`` from one range to the next as well, so that all sources are
+    read."""
     first, last = entries
     size, copies = metadata.ensemble_size, metadata.write_quorum
-    step = MAX_RUN_ENTRIES if size == copies else 1
+    step = _entries_of_read(metadata) if size == copies else 1
     for low, high, bookies in _fragments(metadata):
         for begin in range(max(low, first), min(high, last) + 1, step):
             members = write_set(begin, ensemble_size=size, write_quorum=copies)
@@ -105,6 +107,14 @@ def copy_ranges(
             yield CopyRange(
                 begin, min(begin + step - 1, high, last), (*others[turn:], *others[:turn])
             )
+
+
+def _entries_of_read(metadata: LedgerMetadata) -> int:
+    """Return how many entries COPY_READ_BYTES hold, by the average size of a closed ledger's."""
+    if not metadata.is_closed or metadata.last_entry_id < 0:
+        return MAX_RUN_ENTRIES
+    average = metadata.length // (metadata.last_entry_id + 1) + ENTRY_HEADER.size
+    return min(max(1, COPY_READ_BYTES // average), MAX_RUN_ENTRIES)
 
 
 def missing_copy_ranges(

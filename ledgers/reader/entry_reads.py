@@ -11,7 +11,13 @@ import asyncio
 from collections.abc import Callable
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.format.run import Entry, check_index, verify_entries, verify_run
+from fencelog.ledgers.format.run import (
+    Entry,
+    check_index,
+    verify_digests,
+    verify_entries,
+    verify_run,
+)
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.quorum import write_set
@@ -174,6 +180,22 @@ def verified_reply(
 ) -> list[Entry]:
     """Return the entries of a read reply, proved to be the ones asked for. ``whole``: the run is
     proved as well, for those who keep it. Raises CORRUPT (= unknown)."""
+    _check_run(reply, metadata, first, bookie_id, whole=whole)
+    return verify_entries(reply.run, digest_type=metadata.digest_type, key=key)
+
+
+def verify_reply(
+    reply: ReadReply, metadata: LedgerMetadata, first: int, *, bookie_id: str, key: bytes
+) -> None:
+    """Prove that run and entries of a read reply are the ones asked for. Raises CORRUPT (=
+    unknown)."""
+    _check_run(reply, metadata, first, bookie_id, whole=True)
+    verify_digests(reply.run, digest_type=metadata.digest_type, key=key)
+
+
+def _check_run(
+    reply: ReadReply, metadata: LedgerMetadata, first: int, bookie_id: str, *, whole: bool
+) -> None:
     try:
         header = verify_run(reply.run) if whole else check_index(reply.run)
     except ProtocolError as error:
@@ -186,4 +208,3 @@ def verified_reply(
             f"bookie {bookie_id} was asked for entry {first} of ledger {metadata.ledger_id} and "
             f"answered with {header.first_entry_id} of {header.ledger_id}",
         )
-    return verify_entries(reply.run, digest_type=metadata.digest_type, key=key)

@@ -41,6 +41,19 @@ METRICS = {
         "record_batch_messages_per_s",
     },
     "read": {"messages_per_s", "mb_per_s"},
+    "recovery": {
+        *(
+            f"{kind}_{figure}"
+            for kind in ("small", "large", "striped")
+            for figure in ("copied_mb_per_s", "share_of_disk")
+        ),
+        "usual_copied_mb_per_s",
+        "append_p50_ms",
+        "append_p99_ms",
+        "append_p50_healing_ms",
+        "append_p99_healing_ms",
+        "append_p99_ratio",
+    },
     "start": {
         f"{data}_{step}_{figure}"
         for data, steps in (
@@ -68,6 +81,7 @@ METRICS = {
 SMALL = {
     "bookie": ["--seconds", "0.2", "--journal-mib", "8", "--entries", "20000"],
     "fanin": ["--seconds", "0.2", "--topics", "2,30", "--connections", "4"],
+    "recovery": ["--seconds", "0.5", "--copied-mib", "1"],
     "start": ["--times", "1"],
 }
 """The options that make a bench short, where they are not the seconds alone."""

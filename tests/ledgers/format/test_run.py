@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format import run as run_module
 from fencelog.ledgers.format.digest import DigestType, crc32c
 from fencelog.ledgers.format.run import (
+    RUN_HEADER,
     build_run,
     merge_runs,
     read_run,
@@ -22,6 +24,7 @@ from fencelog.ledgers.format.run import (
     run_of,
     run_starts,
     slice_run,
+    verify_digests,
     verify_entries,
     verify_run,
 )
@@ -141,6 +144,42 @@ def test_an_entry_that_is_cut_off_is_corrupt() -> None:
     struct.pack_into("<I", run, 36, len(run) - 8)
     with pytest.raises(FencelogError, match="entry 6 of ledger 7 is cut off"):
         verify_entries(run)
+
+
+def outcome(check: Callable[[bytes], object], run: bytes) -> str:
+    try:
+        check(run)
+    except FencelogError as error:
+        return f"{error.code} of entry {error.extra['entry_id']}"
+    return "valid"
+
+
+def test_digests_are_verified_as_entries_are() -> None:
+    """Whatever bit is flipped, and wherever an entry is said to begin."""
+    good = make([b"abc", b"", b"x" * 20])
+    assert outcome(verify_digests, good) == "valid"
+    damaged = []
+    for bit in range(RUN_HEADER.size * 8, len(good) * 8):
+        run = bytearray(good)
+        run[bit // 8] ^= 1 << (bit % 8)
+        damaged.append(bytes(run))
+    for start in range(0, len(good) + 8, 8):
+        run = bytearray(good)
+        struct.pack_into("<I", run, 40, start)
+        damaged.append(bytes(run))
+    for each in damaged:
+        assert outcome(verify_digests, each) == outcome(verify_entries, each)
+    assert sum(outcome(verify_digests, each) == "valid" for each in damaged) < len(damaged) // 10
+
+
+def test_digests_of_another_type_are_verified_with_the_key() -> None:
+    run = build_run(7, 5, [b"abc"], lac=-1, length_before=0,
+                    digest_type=DigestType.HMAC_SHA256, key=b"key")  # fmt: skip
+    verify_digests(run, digest_type=DigestType.HMAC_SHA256, key=b"key")
+    for wrong in ({"key": b"other", "digest_type": DigestType.HMAC_SHA256}, {}):
+        with pytest.raises(FencelogError) as caught:
+            verify_digests(run, **wrong)  # type: ignore[arg-type]
+        assert caught.value.code is ErrorCode.CORRUPT
 
 
 def test_a_run_is_not_cut_where_it_has_no_entries() -> None:

@@ -102,7 +102,7 @@ MUTANTS = (
             Edit(
                 COPIES,
                 "Copies._ask",
-                "        verified_reply(reply, metadata, entry_id, bookie_id=bookie_id, "
+                "        verify_reply(reply, metadata, entry_id, bookie_id=bookie_id, "
                 "key=self._key)\n",
                 "",
             ),
@@ -118,6 +118,19 @@ MUTANTS = (
                 "LedgerRepair._move",
                 "        try:\n" + _COPY + _COMPARE,
                 "        await self._commit(step, target)\n        try:\n" + _COPY + _COMPARE,
+            ),
+        ),
+    ),
+    Mutant(
+        "named-before-durable",
+        RULE,
+        "The target has its copies in memory when the metadata names it.",
+        (
+            Edit(
+                "fencelog.bookie.repair.copier",
+                "EntryCopier.copy",
+                "            await adds.settle()\n",
+                "",
             ),
         ),
     ),
