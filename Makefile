@@ -110,6 +110,12 @@ format: $(VENV)/.installed-all  ## Put the code into its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: image
+image: $(VENV)/.installed-all  ## Make the images of Kubernetes as archives, without a container engine (OUT=build)
+	@mkdir -p $(or $(OUT),build)
+	@$(BIN)/python k8s/image.py fencelog $(or $(OUT),build)/fencelog.tar $(if $(NAME),--name $(NAME))
+	@$(BIN)/python k8s/image.py zookeeper $(or $(OUT),build)/zookeeper.tar
+
 # -- setting up ------------------------------------------------------------------------------------
 
 .PHONY: install

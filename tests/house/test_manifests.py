@@ -84,10 +84,58 @@ def test_the_base_holds_what_a_cluster_needs(manifests: list[Manifest]) -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubectl_renders_the_same(manifests: list[Manifest]) -> None:
-    command = ["kubectl", "kustomize", str(BASE)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    rendered = {title(manifest): manifest for manifest in yaml.safe_load_all(run.stdout)}
+    rendered = {title(manifest): manifest for manifest in kubectl_renders(BASE)}
     assert rendered == {title(manifest): manifest for manifest in manifests}
+
+
+def kubectl_renders(folder: Path) -> list[Manifest]:
+    command = ["kubectl", "kustomize", str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(run.stdout))
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("overlay", ["dev", "prod"])
+def test_an_overlay_is_valid_and_holds_what_the_base_holds(
+    manifests: list[Manifest], overlay: str
+) -> None:
+    rendered = kubectl_renders(BASE.parent / "overlays" / overlay)
+    for version in VERSIONS:
+        for manifest in rendered:
+            assert kubernetes_validate.validate(manifest, version, strict=True)
+    assert {title(manifest) for manifest in rendered} == {title(each) for each in manifests}
+    rules = {
+        constraint["whenUnsatisfiable"]
+        for manifest in rendered
+        if (template := pod_template(manifest))
+        for constraint in template["spec"]["topologySpreadConstraints"]
+    }
+    assert rules == {"DoNotSchedule" if overlay == "prod" else "ScheduleAnyway"}
+    servers = by_title(rendered, "ConfigMap/zookeeper")["data"]["zoo.cfg"].count("server.")
+    replicas = by_title(rendered, "StatefulSet/zookeeper")["spec"]["replicas"]
+    assert (servers, replicas) == ((3, 3) if overlay == "prod" else (0, 1))
+
+
+def test_a_bookie_leaves_by_a_job_that_policies_let_through(manifests: list[Manifest]) -> None:
+    text = (BASE.parent / "jobs" / "decommission.yaml").read_text("utf-8")
+    job = yaml.safe_load(text.replace("BOOKIE", "bookie-4"))
+    for version in VERSIONS:
+        assert kubernetes_validate.validate(
+            job | {"metadata": {**job["metadata"], "name": "given-by-the-server"}},
+            version,
+            strict=True,
+        )
+    clients = by_title(manifests, "NetworkPolicy/storage-clients")["spec"]["podSelector"]
+    assert selects(clients, pod_labels(job))
+    (container,) = containers(job)
+    command: Any = get_command(application())
+    arguments = list(container["args"])
+    for name in ("bookie", "decommission"):
+        assert arguments.pop(0) == name
+        command = command.commands[name]
+    parsed = command.make_context(command.name, arguments)
+    assert parsed.params["bookie"] == "bookie-4"
+    assert parsed.params["yes"] is True
 
 
 def test_selectors_find_pods(manifests: list[Manifest], workloads: list[Manifest]) -> None:
