@@ -102,7 +102,8 @@ class AutorecoveryAdmin:
         ids = [i async for i in self._marks.list_ids()]
         page = sorted(i for i in ids if i > start_after)
         marks = [await self._marks.get(ledger_id) for ledger_id in page[:limit]]
-        found = [_shown_mark(mark) for mark in marks if mark is not None]
+        statuses = await read_statuses(self._store)
+        found = [_shown_mark(mark, statuses) for mark in marks if mark is not None]
         return {
             "ledgers": found,
             "total": len(ids),
@@ -127,7 +128,7 @@ class AutorecoveryAdmin:
         mark = await self._marks.get(ledger_id)
         if mark is None:
             raise FencelogError(ErrorCode.NOT_FOUND, f"ledger {ledger_id} is not marked")
-        return _shown_mark(mark)
+        return _shown_mark(mark, await read_statuses(self._store))
 
     # -- bookies ---------------------------------------------------------------------------------
 
@@ -177,9 +178,22 @@ def _shown_settings(settings: AutorecoverySettings) -> Json:
     }
 
 
-def _shown_mark(mark: UnderReplicatedLedger) -> Json:
+def _shown_mark(mark: UnderReplicatedLedger, statuses: Collection[Json]) -> Json:
+    """Return a mark, and the reasons that workers give for the repair to wait: each publishes the
+    first of those that it knows."""
     missing = {b: sorted(cause.value for cause in why) for b, why in sorted(mark.missing.items())}
-    return {"ledger_id": mark.ledger_id, "since_us": mark.since_us, "missing": missing}
+    waiting = [
+        {"process_id": status["process_id"], **waiting}
+        for status in statuses
+        for waiting in status["worker"]["waiting"]
+        if waiting["ledger_id"] == mark.ledger_id
+    ]
+    return {
+        "ledger_id": mark.ledger_id,
+        "since_us": mark.since_us,
+        "missing": missing,
+        "waiting": waiting,
+    }
 
 
 def _check_of(name: str) -> CheckName:

@@ -68,12 +68,29 @@ class CheckRequest(BaseModel):
     checks: Annotated[list[Check], Field(min_length=1, max_length=4)]
 
 
+class WaitingRepair(BaseModel):
+    """The reason why a process cannot repair a ledger now. ``entries``: the first ranges of entries
+    without a copy, where that is the reason; ``entry_count``: how many there are; ``are_more``:
+    there may be others."""
+
+    process_id: str
+    why: str
+    detail: str
+    entries: list[tuple[int, int]]
+    entry_count: int
+    are_more: bool
+    bookies_in_limbo: list[str]
+    attempts: int
+
+
 class MarkedLedger(BaseModel):
-    """A ledger that lacks copies: the bookies whose copies are missing, and the causes."""
+    """A ledger that lacks copies: the bookies whose copies are missing, and the causes;
+    ``waiting``: why it cannot be repaired now, as far as processes have published that."""
 
     ledger_id: int
     since_us: int
     missing: dict[str, list[str]]
+    waiting: list[WaitingRepair]
 
 
 class MarkedLedgers(BaseModel):

@@ -203,7 +203,7 @@ def _recent_check(recent: dict[str, Any]) -> str:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    from fencelog.api.cli.healing.progress import duration
+    from fencelog.api.cli.healing.progress import duration, waiting_text
 
     yield from _settings(found)
     auditor = found["auditor"]
@@ -221,7 +221,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"{worker['repaired_ledgers']:,} repaired, {worker['copied_bytes']:,} bytes copied, "
             f"{worker['bytes_per_s']:,} bytes/s" + (f", {duration(left)} left" if left else "")
         )
-        for waiting in worker.get("waiting", ()):
-            yield f"  ledger {waiting['ledger_id']} waits ({waiting['why']}): {waiting['detail']}"
+        for waiting in worker["waiting"]:
+            yield f"  ledger {waiting['ledger_id']} waits: {waiting_text(waiting)}"
+        if (more := worker["ledgers_waiting"] - len(worker["waiting"])) > 0:
+            yield f"  and {more:,} more ledgers wait"
         if worker["last_error"]:
             yield f"  {worker['last_error']}"

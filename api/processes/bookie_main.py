@@ -20,7 +20,7 @@ from fencelog.api.processes.bookie_health import REGISTRATION, BookieHealth
 from fencelog.api.processes.health_listener import listening_for_health
 from fencelog.api.processes.lifecycle import Running
 from fencelog.api.server.health import Health
-from fencelog.bookie.auditor.decommission import check_not_removed
+from fencelog.bookie.auditor.decommission import Decommissions, check_not_removed
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.disk.space import BY_DISK, smallest_disk_bytes
@@ -99,6 +99,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 advertise=config.advertise,
                 rack=config.rack,
                 secret=secret,
+                decommissions=Decommissions(store),
             )
         )
         announcement = {
@@ -107,7 +108,6 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
             "incarnation": bookie.incarnation,
             "address": address,
         }
-        await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
         if config.autorecovery:
             healing = serving_autorecovery(
                 store,
@@ -137,13 +137,15 @@ async def serving_bookie(
     disk: Disk | None = None,
     secret: SharedSecret | None = None,
     settings: MaintenanceConfig | None = None,
+    decommissions: Decommissions | None = None,
 ) -> AsyncIterator[tuple[Bookie, str]]:
     """Run a bookie that listens and is registered, and yield it with its registered address.
     ``disk``: None for that of this machine. ``secret``: the secret of clients and of its peers.
+    ``decommissions``: those of the cluster, None where no bookie ever leaves.
 
-    A bookie that may have lost entries fences its ledgers before it listens and registers. Leaving
-    removes the registration first, so that writers stop choosing this bookie, then closes the
-    connections, then the storage.
+    A bookie that may have lost entries fences its ledgers before it listens and registers. One that
+    is being decommissioned is read-only from its start. Leaving removes the registration first, so
+    that writers stop choosing this bookie, then closes the connections, then the storage.
     """
     if not 0 < len(rack.encode()) <= MAX_NAME_BYTES:
         raise FencelogError(
@@ -156,6 +158,8 @@ async def serving_bookie(
         bookie = await Bookie.open(config, disk=disk, host=host, cookies=CookieRegistry(store))
         stack.push_async_callback(bookie.close)
         await fence_before_serving(bookie, store)
+        if decommissions is not None and await decommissions.get(bookie.bookie_id) is not None:
+            bookie.is_read_only = True  # else writers would choose it at first
         watch = DiskWatch(bookie, config)
         await watch.check()  # before it announces that it takes adds
         server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
@@ -181,6 +185,8 @@ async def serving_bookie(
             "address": address,
             "rack": rack,
         }
+        if decommissions is not None:
+            await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
         yield bookie, address
 
 

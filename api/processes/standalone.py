@@ -25,6 +25,7 @@ from fencelog.api.processes.broker_main import serving_broker
 from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
 from fencelog.api.processes.disk_reserve import kept_reserve
 from fencelog.api.processes.lifecycle import Running
+from fencelog.bookie.auditor.decommission import Decommissions
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.bookie.identity.cookie_registry import initialise_cluster
 from fencelog.bookie.server.local import LocalBookieClient
@@ -80,6 +81,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                     ),
                     host=host,
                     listen="127.0.0.1:0",
+                    decommissions=Decommissions(store),
                 )
             )
             bookies.append(bookie)

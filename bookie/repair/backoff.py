@@ -10,8 +10,10 @@ from typing import Any
 from fencelog.bookie.repair.copies import NoCopy, PutOff
 from fencelog.bookie.repair.core import MissingReason, pause_s
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Range
 
 _SHOWN = 20
+_SHOWN_RANGES = 16
 _SHOWN_CHARACTERS = 400
 """Limit for a detail, so that the answer to ``status`` stays below MAX_ADMIN_BYTES."""
 
@@ -19,13 +21,16 @@ _SHOWN_CHARACTERS = 400
 @dataclass(frozen=True, slots=True)
 class PostponedLedger:
     """The reason to postpone a repair. ``why``: a ``MissingReason``, that of a ``PutOff``, or the
-    code of an error. ``bookies``: the bookies in limbo, where the limbo prevents a decision:
-    waiting alone will not help."""
+    code of an error. ``entries``: those without a copy, ``are_more``: there may be others.
+    ``bookies``: the bookies in limbo, where the limbo prevents a decision: waiting alone will not
+    help."""
 
     why: str
     detail: str
     entry_id: int | None = None
     bookies: tuple[str, ...] = ()
+    entries: tuple[Range, ...] = ()
+    are_more: bool = False
 
     @classmethod
     def for_reason(cls, error: FencelogError, bookie_id: str | None = None) -> PostponedLedger:
@@ -35,7 +40,14 @@ class PostponedLedger:
             return cls(error.why, error.detail)
         if isinstance(error, NoCopy):
             in_limbo = {*error.in_limbo, *filter(None, [bookie_id])} if error.in_limbo else set()
-            return cls(error.reason.value, error.detail, error.entry_id, tuple(sorted(in_limbo)))
+            return cls(
+                error.reason.value,
+                error.detail,
+                error.entries[0][0],
+                tuple(sorted(in_limbo)),
+                error.entries,
+                error.are_more,
+            )
         if error.code is ErrorCode.RECOVERY_INCOMPLETE:
             bookies = tuple(error.extra["bookies_in_limbo"])
             if bookies and list(bookies) == error.extra["missing_bookies"]:
@@ -108,9 +120,20 @@ class WaitingLedgers:
                     "why": put_off.waiting.why,
                     "detail": put_off.waiting.detail[:_SHOWN_CHARACTERS],
                     "entry_id": put_off.waiting.entry_id,
+                    **_entries(put_off.waiting),
                     "bookies_in_limbo": list(put_off.waiting.bookies),
                     "attempts": put_off.attempts,
                 }
                 for (what, ledger_id), put_off in waiting[:_SHOWN]
             ],
         }
+
+
+def _entries(waiting: PostponedLedger) -> dict[str, Any]:
+    """Return the first ranges of entries without a copy, the number of all, and whether that is
+    the number of all that there are."""
+    return {
+        "entries": [list(entries) for entries in waiting.entries[:_SHOWN_RANGES]],
+        "entry_count": sum(last - first + 1 for first, last in waiting.entries),
+        "are_more": waiting.are_more,
+    }

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from fencelog.bookie.repair.copies import Copies, NoCopy
 from fencelog.bookie.repair.core import CopyRange, MissingReason
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import (
@@ -69,6 +70,8 @@ class EntryCopier:
                 await self._copy_range(metadata, *reads[0], adds, lost, check)
                 reads.popleft()
             await adds.settle()
+        except NoCopy:
+            raise all_lost(lost, are_more=True) from None
         finally:
             await cancel_all([task for _, task in reads])
 
@@ -165,6 +168,12 @@ class _PendingAdds:
         self._add(run, on_reply)
 
 
-def first_lost(lost: list[NoCopy]) -> NoCopy:
-    """Return the entry without a copy that tells most: one that no bookie has, if there is one."""
-    return next((missing for missing in lost if missing.reason is MissingReason.LOST), lost[0])
+def all_lost(lost: Sequence[NoCopy], *, are_more: bool = False) -> NoCopy:
+    """Return one error for all entries without a copy: the one that tells most, which is that no
+    bookie has an entry, with the entries of all that tell the same."""
+    first = next((missing for missing in lost if missing.reason is MissingReason.LOST), lost[0])
+    alike = [missing for missing in lost if missing.reason is first.reason]
+    entries = sorted({entries for missing in alike for entries in missing.entries})
+    first.entries = tuple(Availability.of(entries).ranges(entries[0][0], entries[-1][1]))
+    first.are_more = are_more or any(missing.are_more for missing in alike)
+    return first

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fencelog.bookie.disk.rate_limit import Pace
 from fencelog.bookie.repair.core import CopyRange, missing_reason
 from fencelog.ledgers.errors import ErrorCode, FencelogError, prefix_bookie
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.run import slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -29,11 +30,14 @@ class PutOff(FencelogError):
 
 class NoCopy(FencelogError):
     """An error for an entry of which no bookie gave a copy; ``reason`` states what may be
-    concluded."""
+    concluded. ``entries``: all entries of which a repair has found the same, ``are_more``: it has
+    not looked at all of them."""
 
     def __init__(self, ledger_id: int, entry_id: int, failed: Mapping[str, FencelogError]) -> None:
         self.reason = missing_reason(failed)
         self.entry_id = entry_id
+        self.entries: tuple[Range, ...] = ((entry_id, entry_id),)
+        self.are_more = False
         self.in_limbo = tuple(
             sorted(b for b, error in failed.items() if error.code is ErrorCode.LEDGER_IN_LIMBO)
         )

@@ -6,7 +6,7 @@ import asyncio
 from itertools import islice
 
 from fencelog.bookie.engine.bookie import Bookie
-from fencelog.bookie.repair.copier import EntryCopier, first_lost
+from fencelog.bookie.repair.copier import EntryCopier, all_lost
 from fencelog.bookie.repair.copies import Copies, NoCopy
 from fencelog.bookie.repair.core import missing_copy_ranges, wanted_ranges
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -49,7 +49,7 @@ class MissingEntries:
                 await asyncio.sleep(0)
             position = held.next_entry
         if lost:
-            raise first_lost(lost)
+            raise all_lost(lost)
 
     def _add(self, run: bytes, on_reply: AddCallback) -> None:
         self._bookie.add(run, recovery=True, on_reply=on_reply)

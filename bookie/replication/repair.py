@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fencelog.bookie.repair.copier import EntryCopier, first_lost
+from fencelog.bookie.repair.copier import EntryCopier, all_lost
 from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
 from fencelog.bookie.repair.core import CopyRange, wanted_ranges
 from fencelog.bookie.replication.core import (
@@ -154,7 +154,7 @@ class LedgerRepair:
                 errors.append(error)
         if errors:
             lost = [error for error in errors if isinstance(error, NoCopy)]
-            raise first_lost(lost) if lost else errors[0]
+            raise all_lost(lost) if lost else errors[0]
         return bool(changed)
 
     async def _step(self, metadata: LedgerMetadata, step: Step) -> bool:
@@ -243,7 +243,7 @@ class LedgerRepair:
         lost: list[NoCopy] = []
         await self._tools.copier.copy(metadata, ranges(), add, lost, check=self._check)
         if lost:
-            raise first_lost(lost)
+            raise all_lost(lost)
 
     async def _compare(
         self, wanted: LedgerMetadata, fragment: ClosedFragment, target: str, incarnation: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import typer
@@ -47,3 +48,18 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def waiting_text(waiting: Mapping[str, Any]) -> str:
+    """Return why a repair waits, for a person: with the entries of which there is no copy, if that
+    is the reason."""
+    named = [str(low) if low == high else f"{low}..{high}" for low, high in waiting["entries"]]
+    if named:
+        ranges = [(low, high) for low, high in waiting["entries"]]
+        more = waiting["entry_count"] - sum(high - low + 1 for low, high in ranges)
+        if waiting["are_more"]:
+            named.append(f"and at least {more:,} more" if more else "and possibly more")
+        elif more:
+            named.append(f"and {more:,} more")
+    entries = f", {'entry' if waiting['entry_count'] == 1 else 'entries'} " if named else ""
+    return f"{waiting['why']}{entries}{', '.join(named)}: {waiting['detail']}"

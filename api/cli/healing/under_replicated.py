@@ -40,7 +40,7 @@ def add_to(ledger: typer.Typer) -> None:
 def underreplicated(
     metadata: OptionalMetadata = None, server: ServerOption = SERVER, as_json: JsonOption = False
 ) -> None:
-    """List the ledgers that lack copies: the bookies, why, and for how long.
+    """List the ledgers that lack copies: the bookies, why, for how long, and why repairs wait.
 
     A mark is a hint for the workers to look: it may be there for a moment too long."""
 
@@ -57,7 +57,7 @@ def underreplicated(
     if as_json:
         typer.echo(json.dumps(marks, indent=2))
         return
-    from fencelog.api.cli.healing.progress import duration
+    from fencelog.api.cli.healing.progress import duration, waiting_text
     from fencelog.ledgers.host import SystemHost
 
     now_us = SystemHost().now_us()
@@ -65,6 +65,8 @@ def underreplicated(
         missing = "; ".join(f"{b} ({', '.join(why)})" for b, why in mark["missing"].items())
         age = duration(max(0, now_us - mark["since_us"]) / 1_000_000)
         typer.echo(f"{mark['ledger_id']} for {age}: {missing}")
+        for waiting in mark["waiting"]:
+            typer.echo(f"  waits: {waiting_text(waiting)}")
 
 
 def who_is_auditor(
@@ -172,7 +174,7 @@ async def until_unmarked(admin: Admin, ledger_id: int) -> None:
     """Wait until a ledger is repaired; say why it waits. Raises FencelogError."""
     import anyio
 
-    from fencelog.api.cli.healing.progress import progress_line
+    from fencelog.api.cli.healing.progress import progress_line, waiting_text
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
     state = f"ledger {ledger_id}: waiting for a worker"
@@ -187,5 +189,5 @@ async def until_unmarked(admin: Admin, ledger_id: int) -> None:
             for process in (await admin.status())["processes"]:
                 for waiting in process["worker"]["waiting"]:
                     if waiting["ledger_id"] == ledger_id:
-                        state = f"ledger {ledger_id} waits ({waiting['why']}): {waiting['detail']}"
+                        state = f"ledger {ledger_id} waits: {waiting_text(waiting)}"
             await anyio.sleep(POLL_S)

@@ -141,6 +141,7 @@ def test_new_ledgers_come_before_old_ones_and_the_newest_old_one_first() -> None
     ledgers.listed([1, 2, 3, 4, 5], are_new=True, now=0.0)
     assert ledgers.take(3, 0.0) == [4, 5, 3]
     assert ledgers.has_backlog
+    assert ledgers.next_due(0.0) == 0.0
     assert ledgers.take(3, 0.0) == [2, 1]
     assert not ledgers.has_backlog
 

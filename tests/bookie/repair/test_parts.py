@@ -10,6 +10,7 @@ import pytest
 
 from fencelog.bookie.disk.rate_limit import Pace
 from fencelog.bookie.repair.backoff import PostponedLedger, WaitingLedgers
+from fencelog.bookie.repair.copier import all_lost
 from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
 from fencelog.bookie.repair.core import LAST_PAUSE_S, CopyRange, MissingReason
 from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
@@ -142,6 +143,19 @@ def test_a_reason_says_who_is_in_limbo_where_that_is_the_reason() -> None:
     ):
         waiting = PostponedLedger.for_reason(error, "b1")
         assert (waiting.why, waiting.entry_id, waiting.bookies) == expected
+
+
+def test_all_entries_without_a_copy_are_named_together() -> None:
+    away = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")
+    no = FencelogError(ErrorCode.NO_SUCH_ENTRY, "no")
+    unreached = NoCopy(1, 2, {"b2": away})
+    lost = [unreached, *(NoCopy(1, n, {"b2": no}) for n in (9, 4, 5, 6, 4))]
+    error = all_lost(lost)
+    assert (error.entries, error.are_more) == (((4, 6), (9, 9)), False)
+    again = all_lost([all_lost([NoCopy(1, 7, {})], are_more=True), error])
+    waiting = PostponedLedger.for_reason(again)
+    assert (waiting.entry_id, waiting.entries, waiting.are_more) == (4, ((4, 7), (9, 9)), True)
+    assert all_lost([unreached]).entries == ((2, 2),)
 
 
 def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:

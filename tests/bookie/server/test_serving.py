@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from fencelog.api.processes.bookie_main import serving_bookie
+from fencelog.bookie.auditor.decommission import DECOMMISSIONS_PATH, Decommissions
+from fencelog.bookie.auditor.decommission_core import Decommission, Phase, encode_decommission
 from fencelog.bookie.disk.port import DiskSpace
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -19,7 +21,7 @@ from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metastore.registration import Registration
+from fencelog.ledgers.metastore.registration import BOOKIES_PATH, Registration
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
@@ -95,6 +97,40 @@ async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
         await requests.until(lambda: asked > before + 1)
         answer = 1 << 29
         await requests.until(lambda: place.table.describe("b1").free_bytes == 1 << 29)
+
+
+async def put_decommission(place: Place, **fields: Any) -> None:
+    job = Decommission("b1", 1, was_read_only=False, **fields)
+    await place.store.create(f"{DECOMMISSIONS_PATH}/b1", encode_decommission(job))
+
+
+async def test_a_bookie_that_is_leaving_never_says_that_it_takes_adds(
+    place: Place, requests: Requests
+) -> None:
+    jobs = Decommissions(place.store)
+    seen: list[list[str]] = []
+    async with place.bookie(decommissions=jobs) as (bookie, _):
+        assert not bookie.is_read_only
+        await requests.until(lambda: place.table.available() == ["b1"])
+    await requests.until(lambda: place.table.available() == [])
+    await put_decommission(place)
+    watch = place.store.watch_children(BOOKIES_PATH, lambda _: seen.append(place.table.available()))
+    async with place.bookie(decommissions=jobs) as (bookie, _):
+        await requests.until(lambda: place.table.read_only() == ["b1"])
+        assert bookie.read_only_for == {"operator"}
+    watch.close()
+    assert ["b1"] not in seen
+
+
+async def test_a_bookie_that_is_taken_out_while_it_starts_is_no_bookie(
+    place: Place, requests: Requests
+) -> None:
+    jobs = Decommissions(place.store)
+    await put_decommission(place, phase=Phase.REMOVING)
+    with pytest.raises(FencelogError, match="bookie b1 is being taken out of the cluster"):
+        async with place.bookie(decommissions=jobs):
+            pass
+    await requests.until(lambda: place.table.available() == place.table.read_only() == [])
 
 
 async def test_a_read_only_bookie_takes_recovery_and_reads_and_says_so(

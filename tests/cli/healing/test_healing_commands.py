@@ -18,6 +18,7 @@ from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.api.processes.autorecovery import AutorecoveryConfig, serving_autorecovery
 from fencelog.bookie.auditor.auditor import AuditorConfig
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
 from fencelog.ledgers.rpc.bookie_directory import bookie_registration
@@ -114,16 +115,17 @@ async def test_what_lacks_copies_is_listed_until_a_worker_has_made_them(
 ) -> None:
     ledger_id, bookie = await closed_ledger(cluster)
     marks = UnderReplicatedLedgers(cluster.store)
-    since_us = SystemHost().now_us() - 90_000_000
+    since_us = SystemHost().now_us() - 90 * 3_600_000_000
     await marks.mark(ledger_id, missing=[bookie], why=Cause.DECOMMISSION, now_us=since_us)
     assert await run("ledger", "underreplicated") == 0
-    assert capsys.readouterr().out == f"{ledger_id} for 1 min 30 s: {bookie} (decommission)\n"
+    assert capsys.readouterr().out == f"{ledger_id} for 90 h 0 min: {bookie} (decommission)\n"
     assert await run("ledger", "underreplicated", "--json") == 0
     (mark,) = json.loads(capsys.readouterr().out)
     assert mark == {
         "ledger_id": ledger_id,
         "since_us": since_us,
         "missing": {bookie: ["decommission"]},
+        "waiting": [],
     }
     async with healing(cluster):
         await until(lambda: is_unmarked(marks, ledger_id))
@@ -131,6 +133,57 @@ async def test_what_lacks_copies_is_listed_until_a_worker_has_made_them(
     assert capsys.readouterr().out == ""
     assert bookie not in await named(cluster, ledger_id)
     assert await cluster.contents(ledger_id) == [b"0", b"1", b"2"]
+
+
+async def test_a_stuck_repair_names_the_entries_that_are_lost(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = await cluster.write(*(b"%d" % number for number in range(100)))
+    metadata = await writer.close()
+    ledger_id, (bookie, *_) = metadata.ledger_id, metadata.fragments[0].bookies
+    lost = {3, 4, 5, *range(10, 60, 2)}
+    for name in metadata.fragments[0].bookies:
+        cluster.put(name, WithoutEntries(cluster.client(name), lost))
+    marks = UnderReplicatedLedgers(cluster.store)
+    await marks.mark(ledger_id, missing=[bookie], why=Cause.DECOMMISSION, now_us=1)
+    async with healing(cluster):
+
+        async def is_stuck() -> bool:
+            capsys.readouterr()
+            assert await run("ledger", "underreplicated", "--json") == 0
+            (mark,) = json.loads(capsys.readouterr().out)
+            return bool(mark["waiting"])
+
+        await until(is_stuck)
+        assert await run("ledger", "underreplicated", "--json") == 0
+        ((waiting,),) = [mark["waiting"] for mark in json.loads(capsys.readouterr().out)]
+        assert (waiting["why"], waiting["entry_count"]) == ("lost", 28)
+        assert waiting["entries"][:3] == [[3, 5], [10, 10], [12, 12]]
+        assert len(waiting["entries"]) == 16
+        assert waiting["are_more"] is False
+        named = ", ".join(map(str, range(10, 40, 2)))
+        for command in (("ledger", "underreplicated"), ("autorecovery", "status")):
+            assert await run(*command) == 0
+            out = capsys.readouterr().out
+            assert f"waits: lost, entries 3..5, {named}, and 10 more: no other bookie" in out
+
+
+class WithoutEntries:
+    """A client of a bookie that lacks entries, and says so."""
+
+    def __init__(self, client: Any, lost: set[int]) -> None:
+        self._client = client
+        self._lost = lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def read(self, ledger_id: int, entry_id: int, **options: Any) -> Any:
+        if entry_id in self._lost:
+            raise FencelogError(ErrorCode.NO_SUCH_ENTRY, f"no entry {entry_id}")
+        after = [lost for lost in self._lost if lost > entry_id]
+        most = min([options["max_entries"], *(lost - entry_id for lost in after)])
+        return await self._client.read(ledger_id, entry_id, **{**options, "max_entries": most})
 
 
 async def test_a_bookie_is_replaced_in_one_ledger(

@@ -142,7 +142,7 @@ MUTANTS = (
             Edit(
                 REPAIR,
                 "LedgerRepair._copy",
-                "        if lost:\n            raise first_lost(lost)\n",
+                "        if lost:\n            raise all_lost(lost)\n",
                 "",
             ),
             Edit(REPAIR, "LedgerRepair._compare", "if missing is not None:", "if False:"),
