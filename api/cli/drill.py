@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
     commands: tuple[Callable[..., None], ...] = (
         *(kill_broker, pause_broker, partition, drain, rolling_restart, zookeeper_restart),
         *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk, full_standalone),
-        *(lose_bookie, two_lost, decommission),
+        *(lose_bookie, two_lost, lose_zone, stuck_repair, decommission),
         *(load, unload),
     )
     for command in commands:
@@ -186,6 +186,20 @@ def two_lost(keep: KeepOption = False, as_json: JsonOption = False) -> None:
     from fencelog.api.drills.bookie.heal import lose_bookies_drill
 
     _run(lose_bookies_drill("two-lost", count=2, keep=keep), as_json=as_json)
+
+
+def lose_zone(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Kill all bookies of one of three zones under load; heal without it, then let it return."""
+    from fencelog.api.drills.bookie.zone import lose_zone_drill
+
+    _run(lose_zone_drill(keep=keep), as_json=as_json)
+
+
+def stuck_repair(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Kill bookies until repairs wait, for want of bookies and of entries; then let them go on."""
+    from fencelog.api.drills.bookie.stuck import stuck_repair_drill
+
+    _run(stuck_repair_drill(keep=keep), as_json=as_json)
 
 
 def decommission(keep: KeepOption = False, as_json: JsonOption = False) -> None:

@@ -29,8 +29,11 @@ DRILLS = (
     "kill-bookie",
     "pause-bookie",
     "lose-bookie-disk",
+    "rolling-restart --bookies",
     "lose-bookie",
     "two-lost",
+    "lose-zone",
+    "stuck-repair",
     "decommission",
     "full-disk",
     "full-standalone",
@@ -104,7 +107,7 @@ async def run_drills(
 async def run_in_process(name: str, options: Sequence[str]) -> DrillOutcome:
     """Run ``fencelog drill NAME --json`` to its end."""
     process = await asyncio.create_subprocess_exec(
-        *fencelog_command("drill", name, "--json", *options),
+        *fencelog_command("drill", *name.split(), "--json", *options),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -43,8 +43,8 @@ class ClusterConfig:
     ones; 0: free ports. ``secret_file``: the secret between bookies and brokers (None: none).
     ``session_ms``: how long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two.
     ``places``: of processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``,
-    ``broker-1``). ``autorecovery``: the options of a process that heals the cluster (None: none
-    runs)."""
+    ``broker-1``). ``racks``: of bookies, by name. ``autorecovery``: the options of a process that
+    heals the cluster (None: none runs)."""
 
     data_dir: Path
     bookies: int = 3
@@ -54,6 +54,7 @@ class ClusterConfig:
     session_ms: int = SESSION_TIMEOUT_MS
     tick_ms: int = TICK_MS
     places: Mapping[str, ProcessPlacement] = field(default_factory=dict)
+    racks: Mapping[str, str] = field(default_factory=dict)
     autorecovery: tuple[str, ...] | None = None
 
 
@@ -102,6 +103,8 @@ class Cluster:
         command = ["bookie", *data, "--listen", f"{self._place(name).host}:0", "--id", name]
         command += ["--read-only-at", str(read_only_at), *["--repair-cookie"] * repair_cookie]
         command += self._place(name).consent
+        if (rack := self.config.racks.get(name)) is not None:
+            command += ["--rack", rack]
         return await self._start(self.bookies, name, command)
 
     async def start_broker(self, number: int) -> ChildProcess:

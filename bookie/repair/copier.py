@@ -90,6 +90,8 @@ class EntryCopier:
             try:
                 run = await read
             except NoCopy as missing:
+                if missing.is_silent:  # so are they of the others that they should have
+                    missing.entries = ((entry_id, copy_range.last),)
                 lost.append(missing)
                 if missing.reason is MissingReason.UNREACHED or len(lost) > MAX_LOST_ENTRIES_NOTED:
                     raise

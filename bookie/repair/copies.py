@@ -31,10 +31,11 @@ class PutOff(FencelogError):
 class NoCopy(FencelogError):
     """An error for an entry of which no bookie gave a copy; ``reason`` states what may be
     concluded. ``entries``: all entries of which a repair has found the same, ``are_more``: it has
-    not looked at all of them."""
+    not looked at all of them. ``is_silent``: no bookie could tell anything of the entry."""
 
     def __init__(self, ledger_id: int, entry_id: int, failed: Mapping[str, FencelogError]) -> None:
         self.reason = missing_reason(failed)
+        self.is_silent = bool(failed) and not any(e.code.is_negative for e in failed.values())
         self.entry_id = entry_id
         self.entries: tuple[Range, ...] = ((entry_id, entry_id),)
         self.are_more = False

@@ -33,7 +33,7 @@ REPORT = {
 
 def test_all_is_every_drill_that_there_is() -> None:
     shown = fencelog("drill", "--help").stdout.decode()
-    assert [name for name in DRILLS if f" {name} " not in shown] == []
+    assert [name for name in DRILLS if f" {name.split()[0]} " not in shown] == []
     assert chosen([], None) == list(DRILLS)
     assert chosen(["drain", "load"], None) == ["drain", "load"]
 

@@ -92,6 +92,32 @@ def test_a_lost_bookie_s_copies_are_made_elsewhere() -> None:
     assert report["own_copies_read"] >= 3 * report["acknowledged"]
 
 
+@pytest.mark.timeout(600)
+def test_two_bookies_are_lost_one_after_the_other() -> None:
+    report = drill("two-lost", timeout_s=500)
+    assert report["healed_s_bookie-1"] is not None
+    assert report["healed_s_bookie-2"] is not None
+    assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
+
+
+@pytest.mark.timeout(600)
+def test_a_zone_is_lost_and_comes_back() -> None:
+    report = drill("lose-zone", timeout_s=500)
+    zones = [report[name] for name in ("zones_before", "zones_without_it", "zones_of_a_new_ledger")]
+    assert zones == [3, 2, 3]
+    assert report["copies_acknowledged_without_it"] > 0
+    assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
+
+
+@pytest.mark.timeout(600)
+def test_a_stuck_repair_says_why_and_goes_on() -> None:
+    report = drill("stuck-repair", timeout_s=500)
+    assert report["entries_named"] == 500
+    assert report["went_on_s"] is not None
+    assert report["went_on_with_a_copy_s"] is not None
+    assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
+
+
 def test_a_bookie_leaves_while_it_runs() -> None:
     report = drill("decommission", timeout_s=200)
     assert report["drained_s"] <= report["removed_s"]

@@ -143,9 +143,10 @@ async def bookie_drill(
     *,
     session_ms: int = SESSION_TIMEOUT_MS,
     bookies: int = BOOKIES,
+    racks: Mapping[str, str] | None = None,
     autorecovery: tuple[str, ...] | None = None,
 ) -> AsyncIterator[BookieDrill]:
-    """Run a cluster of ZooKeeper and bookies, and a client that notes all their answers;
+    """Run a cluster of ZooKeeper and bookies, and a client that notes all their answers; ``racks``,
     ``autorecovery``: as in ``ClusterConfig``.
 
     Raises FencelogError when it cannot be started.
@@ -158,7 +159,12 @@ async def bookie_drill(
 
     async with contextlib.AsyncExitStack() as stack:
         config = ClusterConfig(
-            data_dir, bookies=bookies, brokers=0, session_ms=session_ms, autorecovery=autorecovery
+            data_dir,
+            bookies=bookies,
+            brokers=0,
+            session_ms=session_ms,
+            racks=racks or {},
+            autorecovery=autorecovery,
         )
         cluster = await stack.enter_async_context(running_cluster(config))
         store = open_metadata_store(cluster.metadata, host=host)

@@ -6,7 +6,7 @@ checker has to find nothing, and every entry is read from each bookie that metad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -56,11 +56,13 @@ async def lose_bookies_drill(name: str, *, count: int, keep: bool = False) -> Bo
         for victim in drill.cluster.bookies[:count]:
             await victim.kill()
             began = anyio.current_time()
-            is_healed = await _until(partial(_is_named_nowhere, drill, victim.name))
+            is_healed = await until(partial(is_named_nowhere, drill, victim.name))
             took_s = round(anyio.current_time() - began, 1)
             metrics[f"healed_s_{victim.name}"] = took_s if is_healed else None
 
-    return await _drill(name, lose, bookies=4 if count == 1 else 5, options=AT_ONCE, keep=keep)
+    return await healing_drill(
+        name, lose, bookies=4 if count == 1 else 5, options=AT_ONCE, keep=keep
+    )
 
 
 async def decommission_drill(*, keep: bool = False) -> BookieReport:
@@ -78,13 +80,13 @@ async def decommission_drill(*, keep: bool = False) -> BookieReport:
         async def is_over() -> bool:
             return victim.name not in await CookieRegistry(drill.store).names()
 
-        drained = await _until(is_drained)
+        drained = await until(is_drained)
         metrics["drained_s"] = round(anyio.current_time() - began, 1) if drained else None
         await victim.stop()
-        over = await _until(is_over)
+        over = await until(is_over)
         metrics["removed_s"] = round(anyio.current_time() - began, 1) if over else None
 
-    return await _drill("decommission", leave, bookies=5, options=AT_ONCE, keep=keep)
+    return await healing_drill("decommission", leave, bookies=5, options=AT_ONCE, keep=keep)
 
 
 async def restart_bookies_drill(*, keep: bool = False) -> BookieReport:
@@ -102,12 +104,12 @@ async def restart_bookies_drill(*, keep: bool = False) -> BookieReport:
             await anyio.sleep(WRITE_S)
         metrics["slowest_restart_s"] = round(slowest_s, 1)
         metrics["most_in_flight"] = len(drill.cluster.bookies) * WRITERS * BurstLoad().burst
-        statuses = await _statuses(drill)
+        statuses = await statuses_of(drill)
         metrics["copied_entries"] = sum(each["worker"]["copied_entries"] for each in statuses)
         audits = [each["auditor"] for each in statuses if "auditor" in each]
         metrics["lost_bookie_marks"] = sum(each["lost_bookie_marks"] for each in audits)
 
-    report = await _drill("rolling-restart", restart, bookies=4, options=SOON, keep=keep)
+    report = await healing_drill("rolling-restart", restart, bookies=4, options=SOON, keep=keep)
     found = report.metrics
     report.expect(found["lost_bookie_marks"] == 0, "a restart was taken for a loss")
     is_little = (found["copied_entries"] or 0) <= (found["most_in_flight"] or 0)
@@ -115,14 +117,22 @@ async def restart_bookies_drill(*, keep: bool = False) -> BookieReport:
     return report
 
 
-async def _drill(
-    name: str, happening: Happening, *, bookies: int, options: tuple[str, ...], keep: bool
+async def healing_drill(
+    name: str,
+    happening: Happening,
+    *,
+    bookies: int,
+    options: tuple[str, ...],
+    keep: bool,
+    racks: Mapping[str, str] | None = None,
 ) -> BookieReport:
+    """Let something happen to a cluster under load; then compare everything. Raises FencelogError
+    when the drill cannot be run."""
     load, is_over = BurstLoad(), anyio.Event()
     metrics: dict[str, float | None] = {}
     with drill_directory(keep=keep) as directory:
         cluster = bookie_drill(
-            directory, session_ms=SESSION_MS, bookies=bookies, autorecovery=options
+            directory, session_ms=SESSION_MS, bookies=bookies, racks=racks, autorecovery=options
         )
         async with cluster as drill:
             writers = drill.writers(load)
@@ -159,7 +169,7 @@ async def _report(
         check = await checker.run()
         return check.is_clean and not check.unverified and not check.marked
 
-    unhealed = not await _until(is_healed)
+    unhealed = not await until(is_healed)
     metrics |= {
         "violations": check.counts.total(),
         "unverified_ledgers": check.unverified.total(),
@@ -191,14 +201,14 @@ async def _copies_by_metadata(
     return await own_copies(drill.bookies.client(bookie.name), expected, load.payload)
 
 
-async def _is_named_nowhere(drill: BookieDrill, bookie_id: str) -> bool:
+async def is_named_nowhere(drill: BookieDrill, bookie_id: str) -> bool:
     async for metadata in scan_ledgers(drill.store):
         if bookie_id in bookies_of(metadata):
             return False
-    return await _has_no_marks(drill)
+    return await has_no_marks(drill)
 
 
-async def _has_no_marks(drill: BookieDrill) -> bool:
+async def has_no_marks(drill: BookieDrill) -> bool:
     async for _ in UnderReplicatedLedgers(drill.store).list():
         return False
     return True
@@ -206,16 +216,16 @@ async def _has_no_marks(drill: BookieDrill) -> bool:
 
 async def _copied_bytes(drill: BookieDrill) -> int:
     """Return what all processes of self-healing have copied."""
-    return sum(status["worker"]["copied_bytes"] for status in await _statuses(drill))
+    return sum(status["worker"]["copied_bytes"] for status in await statuses_of(drill))
 
 
-async def _statuses(drill: BookieDrill) -> list[dict[str, Any]]:
+async def statuses_of(drill: BookieDrill) -> list[dict[str, Any]]:
     """Return the states of all processes of self-healing, as they are now."""
     await anyio.sleep(6)  # longer than they wait before they publish
     return await read_statuses(drill.store)
 
 
-async def _until(holds: Callable[[], Awaitable[bool]]) -> bool:
+async def until(holds: Callable[[], Awaitable[bool]]) -> bool:
     """Wait until the condition holds; tell whether it did within HEALED_S."""
     with anyio.move_on_after(HEALED_S):
         while True:
