@@ -91,7 +91,9 @@ def unknown_words(line: str) -> list[str]:
         if name not in command.commands:
             return [name]
         command = command.commands[name]
-    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    known = {"--help"}
+    for parameter in command.params:
+        known |= {*parameter.opts, *parameter.secondary_opts}
     return [word for word in words if word.startswith("--") and word.split("=")[0] not in known]
 
 
@@ -108,5 +110,6 @@ def test_commands_and_options_in_examples_exist(documents: list[Path]) -> None:
 
 def test_the_rule_itself_refuses_what_it_should() -> None:
     assert unknown_words("fencelog topic create default/a --partitions 3") == []
+    assert unknown_words("fencelog bookie decommission bookie-1 --no-wait") == []
     assert unknown_words("fencelog topic invent default/a") == ["invent"]
     assert unknown_words(".venv/bin/fencelog standalone --htpp 1 | cat") == ["--htpp"]
