@@ -147,10 +147,7 @@ async def serving_bookie(
     is being decommissioned is read-only from its start. Leaving removes the registration first, so
     that writers stop choosing this bookie, then closes the connections, then the storage.
     """
-    if not 0 < len(rack.encode()) <= MAX_NAME_BYTES:
-        raise FencelogError(
-            ErrorCode.BAD_REQUEST, f"the name of a rack has 1 to {MAX_NAME_BYTES} bytes"
-        )
+    _check_rack(rack)
     listen_host, listen_port = parse_address(listen)
     disk = disk or PosixDisk()
     config = await _fitted(config, disk)
@@ -158,8 +155,7 @@ async def serving_bookie(
         bookie = await Bookie.open(config, disk=disk, host=host, cookies=CookieRegistry(store))
         stack.push_async_callback(bookie.close)
         await fence_before_serving(bookie, store)
-        if decommissions is not None and await decommissions.get(bookie.bookie_id) is not None:
-            bookie.is_read_only = True  # else writers would choose it at first
+        await _make_read_only_if_leaving(bookie, decommissions)
         watch = DiskWatch(bookie, config)
         await watch.check()  # before it announces that it takes adds
         server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
@@ -188,6 +184,20 @@ async def serving_bookie(
         if decommissions is not None:
             await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
         yield bookie, address
+
+
+def _check_rack(rack: str) -> None:
+    if not 0 < len(rack.encode()) <= MAX_NAME_BYTES:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"the name of a rack has 1 to {MAX_NAME_BYTES} bytes"
+        )
+
+
+async def _make_read_only_if_leaving(bookie: Bookie, decommissions: Decommissions | None) -> None:
+    """Make a bookie read-only before it listens, if it is leaving: until its auditor sees it,
+    writers would choose it."""
+    if decommissions is not None and await decommissions.get(bookie.bookie_id) is not None:
+        bookie.is_read_only = True
 
 
 async def _fitted(config: BookieConfig, disk: Disk) -> BookieConfig:
