@@ -19,11 +19,13 @@ from fencelog.broker.cluster.broker_directory import BrokerDirectory
 from fencelog.broker.cluster.peers import NoPeers, Peers
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
+from fencelog.broker.partition.stats import BrokerStats, measure
 from fencelog.broker.partition.transfer import PartitionTransfer
 from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
 from fencelog.broker.registry.topic_cache import TopicCache
@@ -59,6 +61,7 @@ class Broker:
         self.topics = TopicRegistry(store, host=host, ledgers=ledgers, policy=config.policy)
         self.subscriptions = SubscriptionRegistry(store, host=host)
         self.directory = BrokerDirectory(store, host=host, config=config)
+        self.metrics = BrokerCounts()
         self._store = store
         self._cursor_reconciler = CursorReconciler(self.subscriptions, self.open_slots)
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
@@ -73,6 +76,7 @@ class Broker:
             config=config,
             bookie_addresses=self.bookie_addresses,
             complete_cursors=self._cursor_reconciler.complete,
+            metrics=self.metrics,
         )
         self._slots: dict[PartitionKey, PartitionSlot] = {}
         self._known = TopicCache(
@@ -167,6 +171,16 @@ class Broker:
     def open_slots(self) -> list[PartitionSlot]:
         """Return the slots that are open here now."""
         return [slot for slot in self._slots.values() if slot.open_log is not None]
+
+    @property
+    def pending_bytes(self) -> int:
+        """The bytes of appends that are not acknowledged yet."""
+        return self._services.pending.total
+
+    async def measure(self) -> BrokerStats:
+        """Return the figures of what is open here now."""
+        slots, names_of = list(self._slots.values()), self.subscriptions.remembered
+        return await measure(slots, names_of, pending_bytes=self.pending_bytes)
 
     # -- partitions ------------------------------------------------------------------------------
 

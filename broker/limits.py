@@ -280,3 +280,15 @@ on a link that has become half-open unnoticed is of unknown outcome."""
 SWEEP_LEDGERS_PER_S = 200
 """The ledgers that the sweep examines in a second: two or three reads of metadata each, a tenth of
 what ZooKeeper gives a single client. A million ledgers take an hour and a half."""
+
+# -- figures --------------------------------------------------------------------------------------
+
+SHOWN_TOPICS = 100
+"""The topics with a row of their own in the metrics of a broker, the busiest: five series each, so
+that 100 brokers have 50,000, which a small Prometheus holds."""
+
+SHOWN_SUBSCRIPTIONS = 100
+"""The same for subscriptions, those with the longest backlog."""
+
+STATS_AT_ONCE = 500
+"""The partitions that are looked at in one turn of the event loop: about a millisecond."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
@@ -14,6 +15,7 @@ from fencelog.ledgers.ledger_metadata.store import LedgerStore, creation_of
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery
 from fencelog.ledgers.ledger_metadata.update import update_metadata
 from fencelog.ledgers.metastore.port import Create, MetadataStore, Version
+from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.quorum import validate_quorums
 from fencelog.ledgers.reader.reader import LedgerReader
@@ -99,7 +101,10 @@ class LedgerClient:
         host: Host,
         key: bytes = b"",
         writer_options: WriterOptions | None = None,
+        metrics: LedgerCounts | None = None,
     ) -> None:
+        """Create a client. ``metrics``: the figures to add to (None: its own)."""
+        self.metrics = metrics or LedgerCounts()
         self._bookies = bookies
         self._outbox = Outbox(bookies)
         self._host = host
@@ -177,6 +182,7 @@ class LedgerClient:
     def _writer(
         self, new: NewLedger, version: Version, on_ack: OnAcknowledged, on_failure: OnFailure
     ) -> LedgerWriter:
+        self.metrics.created += 1
         return LedgerWriter(
             new.metadata,
             version,
@@ -189,6 +195,7 @@ class LedgerClient:
             on_ack=on_ack,
             on_failure=on_failure,
             options=self._writer_options,
+            metrics=self.metrics,
         )
 
     async def open(self, ledger_id: int) -> LedgerReader:
@@ -199,7 +206,13 @@ class LedgerClient:
 
     def reader(self, metadata: LedgerMetadata) -> LedgerReader:
         """Return a reader over metadata that the caller has already."""
-        return LedgerReader(metadata, bookies=self._bookies, key=self._key, source=self.ledgers)
+        return LedgerReader(
+            metadata,
+            bookies=self._bookies,
+            key=self._key,
+            source=self.ledgers,
+            metrics=self.metrics,
+        )
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence and close a ledger, see ``recover_with_last``. A closed ledger's metadata is
@@ -208,23 +221,34 @@ class LedgerClient:
 
     async def recover_with_last(self, ledger_id: int) -> Recovered:
         """Do the same as ``recover``, and return the last entry too if that has read it."""
-        return await recover_with_last(
-            ledger_id,
-            ledgers=self.ledgers,
-            bookies=self._bookies,
-            placement=self._placement,
-            key=self._key,
-        )
+        with self._counted_recovery():
+            return await recover_with_last(
+                ledger_id,
+                ledgers=self.ledgers,
+                bookies=self._bookies,
+                placement=self._placement,
+                key=self._key,
+            )
 
     async def find_end(self, ledger_id: int) -> FoundEnd:
         """Fence a ledger and find its end; the caller closes it by a commit, see ``find_end``."""
-        return await find_end(
-            ledger_id,
-            ledgers=self.ledgers,
-            bookies=self._bookies,
-            placement=self._placement,
-            key=self._key,
-        )
+        with self._counted_recovery():
+            return await find_end(
+                ledger_id,
+                ledgers=self.ledgers,
+                bookies=self._bookies,
+                placement=self._placement,
+                key=self._key,
+            )
+
+    @contextmanager
+    def _counted_recovery(self) -> Iterator[None]:
+        try:
+            yield
+        except FencelogError:
+            self.metrics.recoveries_failed += 1
+            raise
+        self.metrics.recoveries += 1
 
     async def describe(
         self, ledger_id: int, properties_of: Callable[[LedgerMetadata], Mapping[str, str] | None]

@@ -79,7 +79,7 @@ RackFileOption = Annotated[
 NodeOption = Annotated[str, typer.Option(metavar="NAME", help="The machine that this is.")]
 
 HealthOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Where HTTP tells its health.")
+    str | None, typer.Option(metavar="HOST:PORT", help="Where HTTP tells its health and metrics.")
 ]
 
 ReadOnlyAtOption = Annotated[

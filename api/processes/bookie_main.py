@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fencelog.api.http.addresses import (
@@ -56,7 +57,7 @@ class BookieProcessConfig:
     spread the copies of an entry over racks. ``secret_file``: the secret that clients have to know
     (None: all clients are accepted). ``insecure``: without one, others than this machine may reach
     it all the same. ``autorecovery``: self-healing runs in this process, too. ``health``: the
-    ``host:port`` at which its health can be asked over HTTP (None: nowhere).
+    ``host:port`` at which health and metrics can be asked over HTTP (None: nowhere).
     ``accepted_secret_file``: another secret that clients may know instead, while it is changed."""
 
     metadata: str
@@ -120,9 +121,20 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
         if config.health is not None:
             checks = BookieHealth(bookie)
             health = Health(checks.check_ready, checks.check_live)
-            url = await stack.enter_async_context(listening_for_health(health, config.health))
+            listening = listening_for_health(
+                health, config.health, metrics=partial(_metrics, bookie)
+            )
+            url = await stack.enter_async_context(listening)
             announcement["health"] = url
         yield Running(announcement, (bookie.failure,))
+
+
+async def _metrics(bookie: Bookie) -> bytes:
+    """Return the metrics of a bookie process. Raises FencelogError(STORAGE_FAILED)."""
+    from fencelog.api.metrics.bookies import bookie_metrics, measure_bookies
+    from fencelog.api.metrics.exposition import exposition
+
+    return exposition(bookie_metrics(await measure_bookies([bookie])))
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
 from fencelog.api.processes.lifecycle import Running
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.peers import LinkPeers
-from fencelog.api.server.app import build_app
+from fencelog.api.server.app import ProcessCounts, build_app
 from fencelog.api.server.serve import HttpServer, bind, url_of
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.broker.broker import Broker, BrokerConfig
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
@@ -103,10 +104,12 @@ async def serving_broker(
     drain_timeout_s: float = DRAIN_TIMEOUT_S,
     browsers: BrowserAccess = NO_OTHERS,
     linger_s: float = 0.0,
+    measured: Sequence[Bookie] = (),
 ) -> AsyncIterator[str]:
     """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``secret``: of the cluster, for bookies
-    elsewhere and for the links between brokers.
+    elsewhere and for the links between brokers; ``measured``: the bookies whose metrics this
+    process shows.
 
     The socket is bound before the broker starts, since the broker registers its address, and
     accepts only afterwards. Leaving transfers all partitions to other brokers while HTTP goes on,
@@ -134,7 +137,10 @@ async def serving_broker(
         broker = Broker(store, ledgers, host=host, config=config, peers=LinkPeers(links))
         await broker.start()
         stack.push_async_callback(broker.close)
-        app = build_app(broker, store=store, bookies=bookies, links=links, secret=secret)
+        counted = ProcessCounts(ledgers.metrics, measured)
+        app = build_app(
+            broker, store=store, bookies=bookies, links=links, secret=secret, counted=counted
+        )
         app.origins = browsers.origins(http, config.url)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)

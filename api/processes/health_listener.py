@@ -1,4 +1,5 @@
-"""An HTTP listener for ``/healthz`` and ``/readyz`` alone, for processes without other HTTP."""
+"""An HTTP listener for ``/healthz``, ``/readyz`` and ``/metrics`` alone, for processes without
+other HTTP."""
 
 from __future__ import annotations
 
@@ -10,10 +11,13 @@ import uvicorn
 
 from fencelog.api.http.addresses import parse_address
 from fencelog.api.http.asgi import READING, Exchange, Receive, Scope, Send
+from fencelog.api.http.metrics import METRICS, METRICS_TYPE
 from fencelog.api.http.problems import send_problem
 from fencelog.api.server.health import LIVE, READY, Health
 from fencelog.api.server.serve import bind, url_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+Metrics = Callable[[], Awaitable[bytes]]
 
 MAX_CONNECTIONS = 64
 """Probes need one or two at a time; whoever opens more is refused with 503."""
@@ -23,8 +27,11 @@ SHUTDOWN_S = 1
 
 
 @contextlib.asynccontextmanager
-async def listening_for_health(health: Health, listen: str) -> AsyncIterator[str]:
-    """Answer about a process's health at ``host:port``, and yield the URL.
+async def listening_for_health(
+    health: Health, listen: str, *, metrics: Metrics | None = None
+) -> AsyncIterator[str]:
+    """Answer about a process's health at ``host:port``, and yield the URL. ``metrics()``: in
+    Prometheus' text format (None: there are none).
 
     Raises FencelogError(BAD_REQUEST): the address cannot be listened on.
     """
@@ -32,7 +39,7 @@ async def listening_for_health(health: Health, listen: str) -> AsyncIterator[str
     with contextlib.closing(sock):
         server = _Server(
             uvicorn.Config(
-                _application(health),
+                _application(health, metrics),
                 http="httptools",
                 ws="none",
                 lifespan="off",
@@ -62,8 +69,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _application(health: Health) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def _application(
+    health: Health, metrics: Metrics | None
+) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     answers = {LIVE: health.live, READY: health.ready}
+    if metrics is not None:
+
+        async def show_metrics(exchange: Exchange) -> None:
+            await exchange.respond(200, METRICS_TYPE, await metrics())
+
+        answers[METRICS] = show_metrics
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
@@ -71,7 +86,7 @@ def _application(health: Health) -> Callable[[Scope, Receive, Send], Awaitable[N
             answer = answers.get(exchange.path)
             if answer is None or exchange.method not in READING:
                 raise FencelogError(
-                    ErrorCode.NOT_FOUND, f"here are {LIVE} and {READY} alone, to be read"
+                    ErrorCode.NOT_FOUND, f"here are {', '.join(answers)} alone, to be read"
                 )
             await answer(exchange)
         except FencelogError as error:

@@ -96,6 +96,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                 http=config.http,
                 replication=Replication.of_copies(min(DEFAULT_COPIES, config.bookies)),
                 browsers=config.browsers,
+                measured=bookies,
             )
         )
         yield Running(

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencelog.api.admin.partition_admin import PartitionAdmin
@@ -63,11 +64,13 @@ from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 if TYPE_CHECKING:
     from fencelog.api.server.framework import Framework
+    from fencelog.bookie.engine.bookie import Bookie
     from fencelog.broker.broker import Broker
 
 Handler = Callable[[Exchange, Target], Awaitable[None]]
@@ -237,6 +240,15 @@ class Application:
                 return
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessCounts:
+    """The parts of a process beside its broker whose metrics it shows: the broker's ledger client,
+    and bookies."""
+
+    ledgers: LedgerCounts
+    bookies: Sequence[Bookie] = ()
+
+
 def build_app(
     broker: Broker,
     *,
@@ -244,11 +256,13 @@ def build_app(
     bookies: RegisteredBookies,
     links: Links | None = None,
     secret: SharedSecret | None = None,
+    counted: ProcessCounts | None = None,
 ) -> Application:
     """Build the application of a broker that has been started.
 
     ``store``: of the cluster's metadata; ``links``: to other brokers; ``secret``: that they ask
-    for, and are asked for, on links.
+    for, and are asked for, on links; ``counted``: what else of this process ``/metrics``
+    shows.
     """
     metrics = ApiMetrics()
     links = links or Links(secret)
@@ -281,10 +295,14 @@ def build_app(
 
     def load() -> Framework:
         from fencelog.api.admin.autorecovery import AutorecoveryAdmin
+        from fencelog.api.metrics.service import ServiceMetrics
         from fencelog.api.server.framework import build_framework
 
         healing = AutorecoveryAdmin(store, bookies, host=broker.host)
-        return build_framework(broker, bookies, LinkPeers(links), lifecycle, metrics, healing)
+        others = counted or ProcessCounts(LedgerCounts())
+        shown = ServiceMetrics(metrics, broker, others.ledgers, others.bookies, healing)
+        peers = LinkPeers(links)
+        return build_framework(broker, bookies, peers, lifecycle, metrics, healing, shown)
 
     health, administration = Health(broker.check_ready), Administration(load)
     app = Application(endpoints, health, administration, links, waits, metrics, produce)

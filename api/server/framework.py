@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -21,8 +19,7 @@ from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.json_line import JsonLine
 from fencelog.api.http.asgi import AsgiApp, Scope
-from fencelog.api.http.exposition import CONTENT_TYPE, exposition
-from fencelog.api.http.healing_exposition import HealingCollector
+from fencelog.api.http.metrics import METRICS, METRICS_TYPE
 from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
 from fencelog.api.server.invalid_core import complaints
 from fencelog.api.server.openapi import DESCRIPTION, complete_document
@@ -32,6 +29,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 if TYPE_CHECKING:
     from fencelog.api.admin.autorecovery import AutorecoveryAdmin
     from fencelog.api.http.metrics import ApiMetrics
+    from fencelog.api.metrics.service import ServiceMetrics
     from fencelog.api.routing.peers import LinkPeers
     from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
     from fencelog.broker.broker import Broker
@@ -42,11 +40,6 @@ _CODES = {
     413: ErrorCode.PAYLOAD_TOO_LARGE,
     415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 }
-
-_METRICS_S = 2.0
-"""The time for the metadata store to answer: Prometheus waits 10 s for everything."""
-
-_log = logging.getLogger(__name__)
 
 _ASSETS = "/docs-assets"
 
@@ -82,8 +75,9 @@ def build_framework(
     bookies: RegisteredBookies,
     peers: LinkPeers,
     lifecycle: SubscriptionLifecycle,
-    metrics: ApiMetrics,
+    counted: ApiMetrics,
     healing: AutorecoveryAdmin,
+    metrics: ServiceMetrics,
 ) -> Framework:
     """Build the FastAPI half of a broker's application."""
     router = admin_router(broker, bookies)
@@ -103,8 +97,8 @@ def build_framework(
     )
     app.include_router(router)
     _add_docs(app)
-    _add_metrics(app, metrics, healing)
-    _add_error_handlers(app, metrics.problem)
+    _add_metrics(app, metrics)
+    _add_error_handlers(app, counted.problem)
     _complete_document(app)
     # What FastAPI makes of an included router does not tell its routes' methods.
     return Framework(cast("AsgiApp", app), [*router.routes, *app.routes])
@@ -139,9 +133,9 @@ def _add_docs(app: FastAPI) -> None:
         )
 
 
-def _add_metrics(app: FastAPI, counted: ApiMetrics, healing: AutorecoveryAdmin) -> None:
+def _add_metrics(app: FastAPI, shown: ServiceMetrics) -> None:
     @app.get(
-        "/metrics",
+        METRICS,
         tags=["health"],
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
@@ -149,16 +143,7 @@ def _add_metrics(app: FastAPI, counted: ApiMetrics, healing: AutorecoveryAdmin) 
     async def metrics() -> Response:
         """Return the metrics for Prometheus. Those of self-healing are left out while the metadata
         store is away."""
-        others = []
-        try:
-            async with asyncio.timeout(_METRICS_S):
-                collector = HealingCollector(
-                    await healing.status(), await healing.checks(), healing.now_us()
-                )
-            others.append(collector)
-        except (FencelogError, TimeoutError) as error:
-            _log.warning("no metrics of self-healing: %s", error)
-        return Response(exposition(counted, *others), media_type=CONTENT_TYPE.decode())
+        return Response(await shown.text(), media_type=METRICS_TYPE.decode())
 
 
 def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:

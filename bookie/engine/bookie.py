@@ -34,6 +34,7 @@ from fencelog.bookie.identity.claim import claim_directories
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.identity.cookies import Identity, State
 from fencelog.bookie.identity.data_directory import DataDirectory
+from fencelog.bookie.metrics import BookieCounts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import Run
@@ -63,6 +64,7 @@ class Bookie:
         self.incarnation = identity.incarnation
         self.instance = identity.cookie.instance
         """The id of the cluster that the data belongs to; empty for an unregistered bookie."""
+        self.metrics = BookieCounts()
         self._config = config
         self._identity = identity
         self._directory = directory
@@ -133,6 +135,7 @@ class Bookie:
                 disk=disk,
                 host=host,
                 stack=stack,
+                metrics=bookie.metrics,
                 on_failure=bookie._fail,
             )
             await bookie._add_shard(opened, disk)
@@ -149,6 +152,7 @@ class Bookie:
             opened,
             self._config,
             self.bookie_id,
+            metrics=self.metrics,
             on_pressure=self._pressure_changed,
             on_failure=self._fail,
         )

@@ -13,6 +13,7 @@ from fencelog.bookie.format.records import FILE_HEADER_BYTES, Record
 from fencelog.bookie.journal.file import JournalPosition
 from fencelog.bookie.journal.journal import Journal
 from fencelog.bookie.journal.replay import JournalReplay
+from fencelog.bookie.metrics import BookieCounts
 from fencelog.bookie.storage.shard_directory import ShardDirectory
 from fencelog.bookie.storage.storage import Storage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -44,6 +45,7 @@ async def open_shard(
     disk: Disk,
     host: Host,
     stack: AsyncExitStack,
+    metrics: BookieCounts,
     on_failure: Callable[[FencelogError], None],
 ) -> OpenShard:
     """Open the directories of a shard. ``stack`` closes what is opened. Raises OSError, and
@@ -71,6 +73,7 @@ async def open_shard(
         incarnation=incarnation,
         max_file_bytes=config.journal_file_bytes,
         sync_runs=config.journal_sync,
+        metrics=metrics,
         on_failure=on_failure,
     )
     stack.push_async_callback(journal.close)

@@ -14,6 +14,7 @@ from fencelog.bookie.engine.fences import Fenced
 from fencelog.bookie.engine.lacs import Lacs
 from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
 from fencelog.bookie.format.runs import Range, join_runs
+from fencelog.bookie.metrics import BookieCounts
 from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -40,7 +41,9 @@ class Reads:
         lacs: Lacs,
         fence: Callable[[int], Fenced | None],
         refusal: Callable[[], FencelogError | None],
+        metrics: BookieCounts,
     ) -> None:
+        self._metrics = metrics
         self._bookie_id = bookie_id
         self._cache = cache
         self._states = states
@@ -63,6 +66,7 @@ class Reads:
         max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
         limits: _Limits = {"max_entries": max_entries, "max_bytes": max_bytes}
         if runs := self._cache.collect(ledger_id, first_entry_id, **limits):
+            self._metrics.write_cache_hits += 1
             run = join_runs(runs, first_entry_id, **limits)
             return ReadReply(self._lacs.durable(state), run)
         # An entry moves from the cache to the index and never back: not in the cache now means in
@@ -71,7 +75,10 @@ class Reads:
         if first_entry_id <= state.last_entry:
             stored = self._stored.cached(ledger_id, first_entry_id, **limits)
             if stored is None:
+                self._metrics.disk_reads += 1
                 stored = await self._stored.read(ledger_id, first_entry_id, **limits)
+            else:
+                self._metrics.read_cache_hits += 1
         if stored is None:
             if in_limbo or state.limbo or state.removals != removals:
                 raise self._in_limbo(ledger_id)

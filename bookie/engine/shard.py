@@ -19,6 +19,7 @@ from fencelog.bookie.engine.opening import OpenShard, replay_journal
 from fencelog.bookie.engine.reads import Reads
 from fencelog.bookie.format.control_records import take_back
 from fencelog.bookie.format.records import Record, RecordType
+from fencelog.bookie.metrics import BookieCounts
 from fencelog.bookie.storage.flush import Flusher
 from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
@@ -40,6 +41,7 @@ class Shard:
         config: BookieConfig,
         bookie_id: str,
         *,
+        metrics: BookieCounts,
         on_pressure: Callable[[], None],
         on_failure: Callable[[FencelogError], None],
     ) -> None:
@@ -66,6 +68,7 @@ class Shard:
             lacs=self.lacs,
             fence=self.fence,
             refusal=lambda: self.adds.refusal,
+            metrics=metrics,
         )
         self.flusher = Flusher(
             cache=self.cache,
@@ -75,6 +78,7 @@ class Shard:
             journal=journal,
             interval_ms=config.flush_interval_ms,
             on_space=lambda: self.adds.release(),
+            metrics=metrics,
             on_failure=on_failure,
         )
         self.adds = Adds(

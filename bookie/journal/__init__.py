@@ -1,4 +1,4 @@
 """The journal: group commit with one fsync for many requests, and replay after a crash.
 
-Imports of its package: ``disk``, ``format``.
+Imports of its package: ``disk``, ``format``, ``metrics``.
 """

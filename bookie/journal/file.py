@@ -46,6 +46,8 @@ class Group:
     callbacks: list[AddCallback] = field(default_factory=list)
     size: int = 0
     sync: bool = True
+    began_us: int = 0
+    """The time at which it was begun, and from its hand-over to an I/O thread on, that time."""
 
     @property
     def end_sequence(self) -> int:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -46,6 +46,7 @@ from fencelog.bookie.disk.port import Buffer, Disk, Done, IoThread
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, RecordType, record_bytes
 from fencelog.bookie.journal.file import Group, JournalPosition
 from fencelog.bookie.journal.writer import JournalWriter
+from fencelog.bookie.metrics import BookieCounts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import KIB, MIB
@@ -78,7 +79,10 @@ class Journal:
         max_file_bytes: int,
         sync_runs: bool = True,
         on_failure: Callable[[FencelogError], None],
+        metrics: BookieCounts | None = None,
     ) -> None:
+        self._metrics = metrics or BookieCounts()
+        self._now_us = host.now_us
         self._writer = JournalWriter(
             disk=disk,
             io_thread=io_thread,
@@ -229,7 +233,7 @@ class Journal:
             return self._waiting[-1]
         if self._last is None:
             self._moved_at_s = self._loop.time()
-        group = self._last = Group(at, sync=self._sync_runs)
+        group = self._last = Group(at, sync=self._sync_runs, began_us=self._now_us())
         self._waiting.append(group)
         if not self._syncing and self._writing is None:
             self._schedule()
@@ -284,6 +288,7 @@ class Journal:
 
     def _write_ahead(self, group: Group) -> None:
         self._writing = group
+        self._handed_over(group)
 
         def written() -> None:
             self._writing = None
@@ -296,6 +301,7 @@ class Journal:
     def _commit(self, group: Group) -> None:
         """Write a group and sync it if it asks for that; no other group is in flight."""
         self._writing = group
+        self._handed_over(group)
         self._syncing, self._written = [*self._written, group], []
         before, first = self._synced_before, group.start
         finish = before < first.sequence
@@ -304,6 +310,25 @@ class Journal:
         synced_before = group.end_sequence if group.sync else before
         done = self._unless_failed(lambda: self._answer(synced_before))
         self._writer.commit(group, durable=before - 1, finish=finish, done=done)
+
+    def _handed_over(self, group: Group) -> None:
+        """Count the time that a group has waited."""
+        now_us = self._now_us()
+        self._metrics.journal_time.observe_us(now_us - group.began_us)
+        group.began_us = now_us
+
+    def _count(self, groups: Iterable[Group]) -> None:
+        """Count groups that are durable."""
+        metrics, now_us = self._metrics, self._now_us()
+        for group in groups:
+            metrics.sync_time.observe_us(now_us - group.began_us)
+            metrics.journaled_records += len(group.records)
+            metrics.journaled_bytes += group.size
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of records that are not handed to an I/O thread yet."""
+        return sum(group.size for group in self._waiting)
 
     def _unless_failed(self, go_on: Callable[[], None]) -> Done:
         def done(error: BaseException | None) -> None:
@@ -324,6 +349,7 @@ class Journal:
         """Answer the groups that the sync thread has completed."""
         groups, self._syncing = self._syncing, []
         self._moved_at_s = self._loop.time()
+        self._count(groups)
         if self._writing is groups[-1]:
             self._writing = None
         if self._last is groups[-1]:

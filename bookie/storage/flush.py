@@ -17,6 +17,7 @@ from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.format.ledger_state import LedgerStates
 from fencelog.bookie.journal.file import JournalPosition
 from fencelog.bookie.journal.journal import Journal
+from fencelog.bookie.metrics import BookieCounts
 from fencelog.bookie.storage.storage import FlushedState, Storage
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -37,7 +38,10 @@ class Flusher:
         interval_ms: int,
         on_space: Callable[[], None],
         on_failure: Callable[[FencelogError], None],
+        metrics: BookieCounts | None = None,
     ) -> None:
+        self._metrics = metrics or BookieCounts()
+        self._loop = asyncio.get_running_loop()
         self._cache = cache
         self._states = states
         self._storage = storage
@@ -122,8 +126,11 @@ class Flusher:
             raise OSError(ENOSPC, "closed without space on the disk for what is in the journal")
         has_moved = flushed.position != self._storage.checkpoint
         if has_moved or not flushed.is_empty:
+            began_s = self._loop.time()
             await self._journal.settle(sync=True)
             await self._io_thread.run(lambda: self._storage.store(flushed))
+            self._metrics.flush_time.observe(self._loop.time() - began_s)
+            self._metrics.flushed_bytes += flushed.runs.size
         self._cache.release()
         self._states.are_removed(flushed.removed)
         self.completed += 1

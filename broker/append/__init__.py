@@ -1,4 +1,5 @@
 """The append path: batches in flight, conditions, admission, deduplication of producers.
 
-Imports of its package: ``ledger_list``, ``limits``, ``policy``, ``read``, ``registry``.
+Imports of its package: ``ledger_list``, ``limits``, ``metrics``, ``policy``, ``read``,
+``registry``.
 """

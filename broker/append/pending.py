@@ -67,6 +67,7 @@ class PendingEntry:
     futures: list[AppendFuture]
     is_group: bool
     entry_id: int = -1
+    queued_us: int = 0
     publish_time_us: int = 0
     ranges: SequenceRanges | None = None
 
@@ -98,8 +99,10 @@ class PendingEntry:
 
 @dataclass(slots=True, eq=False)
 class WaitingGroup:
-    """Single messages that wait to be sent; they become one entry."""
+    """Single messages that wait to be sent; they become one entry. ``queued_us``: the time of the
+    first of them."""
 
+    queued_us: int = 0
     messages: list[Message] = field(default_factory=list)
     futures: list[AppendFuture] = field(default_factory=list)
     size: int = 0
@@ -141,7 +144,14 @@ class WaitingGroup:
             batch = encode_values(list(map(_VALUE, messages)))
         else:
             batch = encode_batch(messages)
-        entry = PendingEntry(batch, len(messages), self.size, self.futures, is_group=True)
+        entry = PendingEntry(
+            batch,
+            len(messages),
+            self.size,
+            self.futures,
+            is_group=True,
+            queued_us=self.queued_us,
+        )
         if self.ranges is not None:
             self.ranges.cover(len(messages))
             entry.ranges = self.ranges

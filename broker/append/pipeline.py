@@ -38,6 +38,7 @@ from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.append.queue import AppendQueue, tracked_of
 from fencelog.broker.ledger_list.ledger_port import EntryWriter
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check, copy_of
 from fencelog.ledgers.format.entry_header import pack_entry
@@ -75,7 +76,9 @@ class AppendPipeline:
         access: Access | None = None,
         record: Record | None = None,
         check_owner: CheckOwner | None = None,
+        metrics: BrokerCounts | None = None,
     ) -> None:
+        self._metrics = metrics or BrokerCounts()
         self.partition = partition
         self.mode = mode
         self.tail_offset = tail_offset
@@ -84,7 +87,7 @@ class AppendPipeline:
         self.count = self.pending_limit.count
         self.now_us = now_us
         self._on_stored = on_stored
-        self.queue = AppendQueue(tail_offset)
+        self.queue = AppendQueue(tail_offset, now_us)
         self._in_flight: deque[PendingEntry] = deque()
         self._writer: EntryWriter | None = None
         self._first_offset = tail_offset
@@ -273,8 +276,10 @@ class AppendPipeline:
     def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
         """Hand an entry to the ledger; return whether the ledger took it."""
         if not entry.publish_time_us:
-            self.last_publish_us = max(self.now_us(), self.last_publish_us)
+            now_us = self.now_us()
+            self.last_publish_us = max(now_us, self.last_publish_us)
             entry.publish_time_us = self.last_publish_us
+            self._metrics.queue_time.observe_us(now_us - entry.queued_us)
         payload = pack_entry(
             entry.batch,
             count=entry.count,
@@ -297,7 +302,7 @@ class AppendPipeline:
         return True
 
     def _settle(self, last_entry_id: int) -> None:
-        in_flight = self._in_flight
+        in_flight, tail_offset = self._in_flight, self.tail_offset
         stored: list[StoredBatch] = []
         size = 0
         while in_flight and in_flight[0].entry_id <= last_entry_id:
@@ -315,4 +320,14 @@ class AppendPipeline:
             )
         if stored:
             self.count(-size)
+            self._count(stored, self.tail_offset - tail_offset)
             self._on_stored(stored)
+
+    def _count(self, stored: list[StoredBatch], messages: int) -> None:
+        """Count entries that were acknowledged together."""
+        metrics, now_us = self._metrics, self.now_us()
+        metrics.appended_messages += messages
+        metrics.appended_entries += len(stored)
+        metrics.appended_bytes += sum([len(batch.batch) for batch in stored])
+        for batch in stored:
+            metrics.ledger_time.observe_us(now_us - batch.publish_time_us)

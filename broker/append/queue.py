@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fencelog.broker.append.conditions import AppendFuture, Tracked
 from fencelog.broker.append.pending import PendingEntry, WaitingGroup
@@ -15,10 +15,11 @@ class AppendQueue:
     """The queue of one pipeline. ``items`` are in the order of sending. ``gathering``: the last
     one, if messages may still join it."""
 
-    __slots__ = ("_end_offset", "gathering", "items")
+    __slots__ = ("_end_offset", "_now_us", "gathering", "items")
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, now_us: Callable[[], int]) -> None:
         """Begin empty. ``offset``: the offset that the first append gets."""
+        self._now_us = now_us
         self.items: deque[PendingEntry | WaitingGroup] = deque()
         self.gathering: WaitingGroup | None = None
         self._end_offset = offset
@@ -42,6 +43,7 @@ class AppendQueue:
     def add_entry(self, entry: PendingEntry) -> None:
         if self.gathering is not None:
             self._end_group(self.gathering)
+        entry.queued_us = self._now_us()
         self.items.append(entry)
         self._end_offset += entry.count
 
@@ -49,7 +51,7 @@ class AppendQueue:
         """Begin a group for the messages from now on."""
         if self.gathering is not None:
             self._end_group(self.gathering)
-        group = self.gathering = WaitingGroup()
+        group = self.gathering = WaitingGroup(self._now_us())
         self.items.append(group)
         return group
 

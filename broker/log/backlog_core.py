@@ -1,4 +1,5 @@
-"""The backlog of subscriptions: its size, and the offset that a quota demands. Pure decisions.
+"""The backlog of subscriptions: its size and age, and the offset that a quota demands. Pure
+decisions.
 
 Sizes are known for whole ledgers; within one, bytes are assumed to be spread evenly over its
 messages.
@@ -22,6 +23,19 @@ def bytes_from(parts: Sequence[Extent], offset: int) -> int:
             messages = part.end_offset - part.base_offset
             total += part.size * (part.end_offset - offset) // messages
     return total
+
+
+def published_about_us(parts: Sequence[Extent], offset: int, *, began_us: int) -> int | None:
+    """Return about when the message at ``offset`` was published, None if there is no message:
+    within a ledger, messages are assumed to be spread evenly over its time. ``began_us``: when the
+    first ledger was begun."""
+    for part in parts:
+        if part.base_offset <= offset < part.end_offset:
+            messages = part.end_offset - part.base_offset
+            share = max(0, part.last_publish_us - began_us) * (offset - part.base_offset)
+            return min(began_us, part.last_publish_us) + share // messages
+        began_us = max(began_us, part.last_publish_us)
+    return None
 
 
 def quota_bound(parts: Sequence[Extent], policy: Policy, *, too_old_below: int | None) -> int:

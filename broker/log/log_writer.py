@@ -32,12 +32,16 @@ from fencelog.broker.log.effects import (
 )
 from fencelog.broker.log.step_runner import Adoption, StepRunner
 from fencelog.broker.log.wakeup import Wakeup
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _ORDERLY = frozenset({ErrorCode.NO_OWNER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.DRAINING})
 """Codes with which an instance ends in the normal course of events; they need no investigation."""
+
+_ENDED_HERE = frozenset({ErrorCode.TOPIC_NOT_FOUND, ErrorCode.DRAINING})
+"""Codes with which this broker, or whoever deletes the topic, ends an instance."""
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +61,10 @@ class LogWriter:
         config: BrokerConfig,
         is_leader: Callable[[], Awaitable[bool]],
         on_lost: Callable[[], None],
+        metrics: BrokerCounts,
     ) -> None:
         """Serve at once, in the ledger that the takeover has listed (None: terminated)."""
+        self._metrics = metrics
         self._core = core
         self._node = node
         self._factory = factory
@@ -69,7 +75,7 @@ class LogWriter:
         self._loop = asyncio.get_running_loop()
         self._wakeup = Wakeup()
         self._runner = StepRunner(
-            core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup
+            core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup, metrics
         )
         self._step: Step | None = None
         self._complaint = ""
@@ -79,7 +85,7 @@ class LogWriter:
         self._adopted: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
-        node.call_when_lost(self.finish)  # any part of the log may meet another owner's change
+        node.call_when_lost(self._list_lost)  # any part of the log may meet another owner's change
         self._execute(core.taken_over(tail_offset=pipeline.tail_offset))
         self._task = self._loop.create_task(self._keep(), name=f"writer of {node.path}")
 
@@ -148,6 +154,10 @@ class LogWriter:
         """Stop serving for good. The next instance takes the log over."""
         self._execute(self._core.lose(error))
 
+    def _list_lost(self, lost: LedgerListLost) -> None:
+        self._metrics.ledger_list_conflicts += lost.code is ErrorCode.NO_OWNER
+        self.finish(lost)
+
     # -- events of the ledger --------------------------------------------------------------------
 
     def on_ack(self, ledger: OpenLedger) -> None:
@@ -163,6 +173,7 @@ class LogWriter:
 
     def on_failure(self, ledger: OpenLedger) -> None:
         assert ledger.failure is not None
+        self._metrics.fenced_ledgers += ledger.failure.code is ErrorCode.LEDGER_FENCED
         log.warning("%s: ledger %d: %s", self._node.path, ledger.ledger_id, ledger.failure)
         self._execute(self._core.ledger_failed(ledger.ledger_id, ledger.failure))
 
@@ -241,6 +252,7 @@ class LogWriter:
                     self._step = effect
 
     def _end(self, error: FencelogError) -> None:
+        self._metrics.lost_partitions += error.code not in _ENDED_HERE
         level = logging.INFO if error.code in _ORDERLY else logging.ERROR
         log.log(level, "%s: gives up its log: %s", self._node.path, error)
         self._pipeline.discard()

@@ -29,6 +29,7 @@ from fencelog.broker.log.retention_core import (
     start_after_trim,
     trimmable,
 )
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.policy import BACKLOG_EVICT, Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -95,7 +96,9 @@ class Retention:
         over_quota: Callable[[bool], None],
         complete_cursors: Callable[[], Awaitable[None]],
         unlisted: Iterable[int] = (),
+        metrics: BrokerCounts,
     ) -> None:
+        self._metrics = metrics
         self.policy = policy
         self._node = node
         self._writer = writer
@@ -250,6 +253,7 @@ class Retention:
                 log.warning("%s: ledger %d: %s", self._node.path, ledger_id, error)
                 break  # the next check tries again; for the caller the log is trimmed already
             self._unlisted.remove(ledger_id)
+            self._metrics.trimmed_ledgers += 1
 
     # -- subscriptions ---------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from fencelog.broker.log.effects import (
     Step,
 )
 from fencelog.broker.log.wakeup import Wakeup
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
@@ -63,7 +64,9 @@ class StepRunner:
         reader: LogReader,
         is_leader: Callable[[], Awaitable[bool]],
         wakeup: Wakeup,
+        metrics: BrokerCounts,
     ) -> None:
+        self._metrics = metrics
         self._core = core
         self._node = node
         self._factory = factory
@@ -148,6 +151,9 @@ class StepRunner:
         except LedgerListLost as lost:
             await self._factory.discard(ledger, lost)
             raise
+        if adoption is None:
+            self._metrics.rolls += seals is None
+            self._metrics.replaced_ledgers += seals is not None
         if seals is not None:
             del self.ledgers[seals]
         if adoption is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.opening_gate import OpeningGate
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.transfer import PartitionTransfer
@@ -35,3 +36,4 @@ class BrokerServices:
     caches: TailCaches = field(default_factory=TailCaches)
     reads: BrokerReads = field(default_factory=BrokerReads)
     gate: OpeningGate = field(default_factory=OpeningGate)
+    metrics: BrokerCounts = field(default_factory=BrokerCounts)

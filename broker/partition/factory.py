@@ -27,6 +27,7 @@ from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.retention import Retention
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.partition.quiet_check import QuietCheck
 from fencelog.broker.partition.takeover import take_over
@@ -42,7 +43,14 @@ class TakenLog:
     """A log that was taken over: its ledger list, the ledger to write (None: it is terminated), and
     the state of the partition."""
 
-    def __init__(self, node: LedgerListStore, factory: LedgerFactory, policy: Policy) -> None:
+    def __init__(
+        self,
+        node: LedgerListStore,
+        factory: LedgerFactory,
+        policy: Policy,
+        metrics: BrokerCounts,
+    ) -> None:
+        self.metrics = metrics
         self.node = node
         self.factory = factory
         self.policy = policy
@@ -114,17 +122,9 @@ def make_parts(
         caches,
         reads,
         on_tail_moved=lambda: subscriptions.tail_moved(),
+        metrics=log.metrics,
     )
-    subscriptions = Subscriptions(
-        reader,
-        state_log,
-        log.cursors,
-        policy,
-        factory.host,
-        partition=partition,
-        epoch=node.ledger_list.epoch,
-        rate=dispatch,
-    )
+    subscriptions = _subscriptions(log, reader, state_log, dispatch, partition=partition)
     pipeline = _pipeline(log, reader, state_log, check, partition=partition, pending=pending)
     writer = LogWriter(
         log.core,
@@ -136,6 +136,7 @@ def make_parts(
         config=config,
         is_leader=is_leader,
         on_lost=on_lost,
+        metrics=log.metrics,
     )
     admission = Admission(pipeline, policy)
     retention = _retention(
@@ -148,6 +149,27 @@ def make_parts(
     commits = Commits(node, factory, writer, pipeline, access, admission)
     checks = (retention, admission, check, dispatch, QuietCheck(node, reader))
     return LogParts(*log_parts, *checks, access, commits)
+
+
+def _subscriptions(
+    log: TakenLog,
+    reader: LogReader,
+    state_log: StateLog,
+    rate: DispatchRate,
+    *,
+    partition: int,
+) -> Subscriptions:
+    return Subscriptions(
+        reader,
+        state_log,
+        log.cursors,
+        log.policy,
+        log.factory.host,
+        partition=partition,
+        epoch=log.node.ledger_list.epoch,
+        rate=rate,
+        metrics=log.metrics,
+    )
 
 
 def _pipeline(
@@ -171,6 +193,7 @@ def _pipeline(
         access=log.access,
         record=state_log.recorded,
         check_owner=ownership_check.check_soon,
+        metrics=log.metrics,
     )
 
 
@@ -197,4 +220,5 @@ def _retention(
         over_quota=admission.over_quota,
         complete_cursors=partial(complete_cursors, subscriptions),
         unlisted=log.dropped,
+        metrics=log.metrics,
     )

@@ -12,6 +12,8 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.log.backlog_core import bytes_from, published_about_us
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.describe import describe_log
 from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
 from fencelog.broker.policy import Policy
@@ -94,6 +96,7 @@ class PartitionLog:
         is_leader: Callable[[], Awaitable[bool]] = _always,
         on_lost: Callable[[], None] = lambda: None,
         complete_cursors: Callable[[SubscriptionTable], Awaitable[None]] = _has_all,
+        metrics: BrokerCounts | None = None,
     ) -> PartitionLog:
         """Take the log over (``takeover``) and serve it.
 
@@ -103,7 +106,7 @@ class PartitionLog:
         another owner was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
-        taken = TakenLog(node, factory, policy)
+        taken = TakenLog(node, factory, policy, metrics or BrokerCounts())
         await taken.take(config.broker_id)
         parts = make_parts(
             taken,
@@ -212,6 +215,20 @@ class PartitionLog:
         """Return the first offset whose publish time is at or after ``time_us`` (µs since 1970
         UTC), the tail if there is none, in O(log n) reads. Raises FencelogError as ``read``."""
         return await self._reader.offset_for_time(time_us)
+
+    def stored_bytes(self) -> int:
+        """Return the payload bytes of the messages' ledgers."""
+        return sum(part.size for part in self.retention.extents())
+
+    def backlog_of(self, offset: int) -> tuple[int, int | None]:
+        """Return the bytes from ``offset`` on, and when the message there was published: both
+        estimated by ``backlog_core`` where memory does not say."""
+        parts, segments = self.retention.extents(), self._node.ledger_list.segments
+        published_us = self._reader.publish_us_in_memory(offset)
+        if published_us is None and segments:
+            began_us = segments[0].created_us
+            published_us = published_about_us(parts, offset, began_us=began_us)
+        return bytes_from(parts, offset), published_us
 
     async def segments(self, from_offset: int = 0) -> dict[str, Any]:
         """Return the ranges for readers that read from the bookies directly, JSON-compatible:

@@ -205,9 +205,11 @@ class PartitionSlot:
                     await asyncio.wait((self._disposing,))
                 await self._choose(take=take)
                 await self._owner.claim()
+                began_us = services.host.now_us()
                 try:
                     self._log = await self._win()
                 except BaseException:
+                    services.metrics.takeovers_failed += 1
                     await self._owner.release()
                     raise
         except TimeoutError:
@@ -221,6 +223,7 @@ class PartitionSlot:
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
             ) from error
+        services.metrics.takeover_time.observe_us(services.host.now_us() - began_us)
         self._log.apply_policy(self.info.policy)  # it may have changed meanwhile
         self.meter.restart()
         self.opened_at_s = asyncio.get_running_loop().time()
@@ -249,6 +252,7 @@ class PartitionSlot:
             try:
                 return await self._take_over()
             except (LedgerListLost, LedgerChanged) as error:
+                self._services.metrics.ledger_list_conflicts += 1
                 if error.code is not ErrorCode.NO_OWNER or not await self._is_leader():
                     raise
                 log.info("%s: starts again: %s", self, error)
@@ -271,6 +275,7 @@ class PartitionSlot:
             is_leader=self._is_leader,
             on_lost=self._on_lost,
             complete_cursors=partial(services.complete_cursors, self.info.topic_id),
+            metrics=services.metrics,
         )
 
     async def _is_leader(self) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 
 from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
-from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
+from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.read.tail_cache import TailCache, TailCaches, TailNotifier
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -31,10 +32,12 @@ class LogReader:
         reads: BrokerReads,
         *,
         on_tail_moved: Callable[[], None],
+        metrics: BrokerCounts,
     ) -> None:
         """Create a reader. ``ledger_list``: as committed at takeover: all its segments are sealed,
         except the ledger that is about to be written (a terminated log has none).
         ``on_tail_moved`` is called when the tail has moved, and when the log is closed."""
+        self._metrics = metrics
         self._ledgers = ledgers
         self._on_tail_moved = on_tail_moved
         self._cache = TailCache(caches)
@@ -173,7 +176,10 @@ class LogReader:
         if offset == self.tail_offset:
             return ReadResult([], offset, offset)
         batches = self._cache.read(offset, limits)
-        if not batches:
+        if batches:
+            self._metrics.cached_reads += 1
+        else:
+            self._metrics.ledger_reads += 1
             try:
                 batches, _ = await self._catch_up.read(offset, limits)
             except FencelogError:
@@ -181,6 +187,11 @@ class LogReader:
                 raise
         self.bytes_out += sum([len(stored.batch) for stored in batches])
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
+
+    def publish_us_in_memory(self, offset: int) -> int | None:
+        """Return when the message at ``offset`` was published, if that is in memory."""
+        found = self._cache.read(offset, ONE_MESSAGE)
+        return found[0].publish_time_us if found else None
 
     async def offset_for_time(self, time_us: int) -> int:
         """Return the first offset whose publish time is at or after ``time_us``; the tail if there

@@ -32,6 +32,10 @@ class CursorLog:
     def ids(self) -> list[str]:
         return [*self._durable.by_id, *self._volatile.by_id]
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._durable.by_id or self._volatile.by_id)
+
     def find(self, subscription_id: str) -> Cursor | None:
         found = self._durable.by_id.get(subscription_id)
         return found or self._volatile.by_id.get(subscription_id)

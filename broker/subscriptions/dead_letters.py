@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 from fencelog.broker.dispatch.base import Dispatch
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.stored import ONE_MESSAGE
 from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
@@ -35,7 +36,9 @@ class DeadLetterForwarder:
         *,
         partition: int,
         epoch: int,
+        metrics: BrokerCounts,
     ) -> None:
+        self._metrics = metrics
         self._subscription = subscription
         self._letters = letters
         self._partition = partition
@@ -93,6 +96,7 @@ class DeadLetterForwarder:
                 offset, stored.publish_time_us, message, self._make_ack_id(offset), attempts
             )
             await letters.forward(subscription.info, self._partition, dead)
+            self._metrics.dead_lettered_messages += 1
         except FencelogError as error:
             return None if error.code is ErrorCode.OFFSET_TRIMMED else error
         return None

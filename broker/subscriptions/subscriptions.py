@@ -19,6 +19,7 @@ from fencelog.broker.dispatch.ack_ranges import ranges_of
 from fencelog.broker.dispatch.cursor_core import Cursors, next_generation
 from fencelog.broker.dispatch.ordered import OrderedDispatch
 from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.broker.read.stored import ReadLimits
@@ -58,9 +59,12 @@ class Subscriptions(SubscriptionTable):
         partition: int,
         epoch: int,
         rate: DispatchRate,
+        metrics: BrokerCounts,
     ) -> None:
         """Create the subscriptions. ``rate``: the rate limit of deliveries."""
-        super().__init__(reader, state_log, cursors, policy, partition=partition, epoch=epoch)
+        super().__init__(
+            reader, state_log, cursors, policy, partition=partition, epoch=epoch, metrics=metrics
+        )
         self._host = host
         self._rate = rate
         self._deliveries = 0
@@ -105,9 +109,15 @@ class Subscriptions(SubscriptionTable):
                 lease_s=lease_s,
             )
             pulled = await pull.run()
+            self._count(pulled)
             if limit is not None:
                 limit.take(len(pulled), sum(len(each.message.value) for each in pulled))
             return pulled
+
+    def _count(self, pulled: Sequence[PulledMessage]) -> None:
+        self._metrics.delivered_messages += len(pulled)
+        again = [message for message in pulled if message.attempt > 1]
+        self._metrics.redelivered_messages += len(again)
 
     async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
         """Wait until a pull may return messages; return True then, False after ``wait_ms``. A

@@ -6,13 +6,14 @@ The state of deliveries (``SubscriptionState``) is created at the first use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencelog.broker.dispatch.ack_ranges import Range
 from fencelog.broker.dispatch.cursor_core import Cursors
 from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
@@ -35,6 +36,17 @@ _UNUSED: dict[str, Any] = {
 """The statistics of a subscription that was not used since the log was opened here."""
 
 
+class SubscriptionBacklog(NamedTuple):
+    """The backlog of a subscription in one partition. ``messages``: not acknowledged; ``leases``:
+    of these, with consumers; ``dead_letters``: on the way to their topic."""
+
+    subscription_id: str
+    acked_to: int
+    messages: int
+    leases: int
+    dead_letters: int
+
+
 class SubscriptionTable:
     """The base of ``Subscriptions``. ``dead_letters`` is set by the application; ``policy`` may be
     replaced at any time."""
@@ -48,11 +60,13 @@ class SubscriptionTable:
         *,
         partition: int,
         epoch: int,
+        metrics: BrokerCounts,
     ) -> None:
         """Create the table. ``cursors``: the section of the state that ``state_log`` writes, as
         rebuilt."""
         self.dead_letters: DeadLetters | None = None
         self.policy = policy
+        self._metrics = metrics
         self._reader = reader
         self._cursors = CursorLog(cursors, state_log)
         self._partition = partition
@@ -151,6 +165,27 @@ class SubscriptionTable:
             **stats,
         }
 
+    @property
+    def has_cursors(self) -> bool:
+        """Tell whether any subscription has a cursor here."""
+        return self._cursors.has_any
+
+    def backlogs(self) -> Iterator[SubscriptionBacklog]:
+        """Yield a few figures of every subscription, without an effect on any."""
+        tail = self._reader.tail_offset
+        for subscription_id in self._cursors.ids():
+            cursor = self._cursors.find(subscription_id)
+            if cursor is None:
+                continue
+            acks, used = cursor.acks, self._in_use.get(subscription_id)
+            yield SubscriptionBacklog(
+                subscription_id,
+                acks.acked_to,
+                max(0, tail - acks.acked_to) - acks.acked_above,
+                0 if used is None else len(used.dispatch.leases),
+                0 if used is None else len(used.dispatch.dead_letters),
+            )
+
     # -- for subclasses -------------------------------------------------------------------------
 
     def _use(self, info: SubscriptionInfo) -> SubscriptionState:
@@ -213,6 +248,7 @@ class SubscriptionTable:
                 lambda: self.dead_letters,
                 partition=self._partition,
                 epoch=self._epoch,
+                metrics=self._metrics,
             )
             subscription.forwarding = self._loop.create_task(forwarder.run())
             subscription.forwarding.add_done_callback(partial(self._forwarding_ended, subscription))

@@ -20,6 +20,7 @@ from fencelog.ledgers.format.run import (
 )
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
+from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.quorum import write_set
 from fencelog.ledgers.reader.core import (
     ReadRound,
@@ -46,8 +47,10 @@ class EntryReads:
         key: bytes,
         speculative_read_ms: int,
         learn: Callable[[int], None],
+        metrics: LedgerCounts,
     ) -> None:
         self._bookies = bookies
+        self._metrics = metrics
         self._key = key
         self._speculative_s = speculative_read_ms / 1000
         self._learn = learn
@@ -117,6 +120,7 @@ class EntryReads:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if not done:
+                    self._metrics.speculative_reads += round_.has_more
                     ask(round_.overdue())
                 for task in [task for task in tasks if task in done]:
                     error = task.exception()

@@ -20,6 +20,7 @@ from fencelog.ledgers.limits import (
     SPECULATIVE_READ_MS,
 )
 from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.reader.core import LacRound, is_older
 from fencelog.ledgers.reader.entry_reads import EntryReads
 from fencelog.ledgers.reader.fan_out import answers, cancel_all
@@ -54,15 +55,21 @@ class LedgerReader:
         key: bytes = b"",
         source: MetadataSource | None = None,
         speculative_read_ms: int = SPECULATIVE_READ_MS,
+        metrics: LedgerCounts | None = None,
     ) -> None:
         """Create a reader. ``source``: without it metadata stays as it is, until ``update``.
-        ``speculative_read_ms``: how long one bookie may take before another is asked as well."""
+        ``speculative_read_ms``: how long one bookie may take before another is asked as well.
+        ``metrics``: the figures to add to (None: its own)."""
         self.metadata = metadata
         self._bookies = bookies
         self._source = source
         self._confirmed = NO_ENTRY
         self._reads = EntryReads(
-            bookies, key=key, speculative_read_ms=speculative_read_ms, learn=self.confirm
+            bookies,
+            key=key,
+            speculative_read_ms=speculative_read_ms,
+            learn=self.confirm,
+            metrics=metrics or LedgerCounts(),
         )
         self._polls = LacPolls(bookies)
         self._looking: asyncio.Task[bool] | None = None

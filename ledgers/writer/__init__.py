@@ -1,5 +1,5 @@
 """The writer of one ledger: a pure core, and the shell that sends and replaces bookies.
 
 Imports of its package: ``errors``, ``format``, ``host``, ``ledger_metadata``, ``limits``,
-``metastore``, ``placement``, ``quorum``, ``rpc``.
+``metastore``, ``metrics``, ``placement``, ``quorum``, ``rpc``.
 """

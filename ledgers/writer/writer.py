@@ -17,6 +17,7 @@ from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.core import (
@@ -74,7 +75,9 @@ class LedgerWriter:
         on_ack: OnAcknowledged,
         on_failure: OnFailure,
         options: WriterOptions,
+        metrics: LedgerCounts | None = None,
     ) -> None:
+        self._metrics = metrics or LedgerCounts()
         delay = options.delay_ensemble_change
         self._core = WriterCore(metadata, lac=NO_ENTRY, length=0, delay_changes=delay)
         self._own = WriterMetadata(
@@ -268,6 +271,7 @@ class LedgerWriter:
                         self._change_ensemble(effect), name=f"ensemble of {self.ledger_id}"
                     )
                 case Failed(error):
+                    self._metrics.fenced_writers += error.code is ErrorCode.LEDGER_FENCED
                     self._queue.clear()
                     self._stop()
                     self._on_failure(error)
@@ -296,8 +300,10 @@ class LedgerWriter:
         core."""
         try:
             effects = self._core.ensemble_changed(await self._own.change_ensemble(change))
+            self._metrics.ensemble_changes += 1
         except FencelogError as error:
             if error.code in _NO_CHANGE:
+                self._metrics.ensemble_changes_refused += 1
                 effects = self._core.ensemble_unchanged()
                 self._retry_later()
             else:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.api.http.asgi import parse_query
-from fencelog.api.http.exposition import exposition
 from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Endpoint, Targets, parse_path
+from fencelog.api.metrics.exposition import exposition, http_metrics
 from fencelog.api.routing.partitioner import RoundRobin, group_by_partition, partition_of_key
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -144,7 +144,7 @@ def test_latencies_fall_into_their_buckets() -> None:
     metrics = ApiMetrics()
     for seconds in (0.0005, 0.0006, 9.0):
         metrics.appended(2, 10, seconds)
-    text = exposition(metrics).decode()
+    text = exposition(http_metrics(metrics)).decode()
     assert 'fencelog_http_append_seconds_bucket{le="0.0005"} 1.0' in text
     assert 'fencelog_http_append_seconds_bucket{le="0.001"} 2.0' in text
     assert 'fencelog_http_append_seconds_bucket{le="+Inf"} 3.0' in text

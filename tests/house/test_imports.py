@@ -27,7 +27,7 @@ ALSO = {"spark_connector": {"fencelog.api.client"}}
 
 LAYERS: dict[str, tuple[set[str], ...]] = {
     "ledgers": (
-        {"errors", "host", "limits"},
+        {"errors", "host", "limits", "metrics"},
         {"format", "metastore", "quorum"},
         {"ledger_metadata", "record_batch", "rpc"},
         {"placement", "reader"},
@@ -36,7 +36,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"client"},
     ),
     "bookie": (
-        {"config"},
+        {"config", "metrics"},
         {"disk"},
         {"format"},
         {"journal"},
@@ -49,7 +49,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"recent"},
     ),
     "broker": (
-        {"limits"},
+        {"limits", "metrics"},
         {"ledger_list", "names", "policy"},
         {"config", "read", "registry"},
         {"append", "cluster", "dispatch"},
@@ -61,7 +61,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     ),
     "api": (
         {"client", "console", "http"},
-        {"routing"},
+        {"metrics", "routing"},
         {"streams", "subscriptions"},
         {"admin", "produce", "read"},
         {"server"},

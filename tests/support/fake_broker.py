@@ -15,8 +15,10 @@ from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.append.pending import AppendResult, message_size
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import Forwards
+from fencelog.broker.partition.stats import BrokerStats, measure
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
@@ -174,6 +176,11 @@ class FakeBroker:
     """The URL at which it is served, if a test has noted that."""
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig("a", "http://127.0.0.1:1"))
     host: SystemHost = field(default_factory=SystemHost)
+    metrics: BrokerCounts = field(default_factory=BrokerCounts)
+    pending_bytes: int = 0
+
+    async def measure(self) -> BrokerStats:
+        return await measure([], dict, pending_bytes=0)
 
     async def topic(self, topic: TopicName) -> TopicInfo:
         return await self.topics.get(topic)

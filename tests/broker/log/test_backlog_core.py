@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.broker.log.backlog_core import bytes_from, quota_bound
+from fencelog.broker.log.backlog_core import bytes_from, published_about_us, quota_bound
 from fencelog.broker.log.retention_core import Extent
 from fencelog.broker.policy import Policy
 
@@ -18,6 +18,21 @@ PARTS = [Extent(0, 10, 100, 1), Extent(10, 20, 1000, 2), Extent(20, 20, 0, 2)]
 )
 def test_bytes_are_spread_over_the_messages_of_a_ledger(offset: int, size: int) -> None:
     assert bytes_from(PARTS, offset) == size
+
+
+@pytest.mark.parametrize(
+    ("offset", "published_us"), [(0, 100), (5, 150), (10, 200), (15, 300), (19, 380), (20, None)]
+)
+def test_messages_are_spread_over_the_time_of_a_ledger(
+    offset: int, published_us: int | None
+) -> None:
+    parts = [Extent(0, 10, 1, 200), Extent(10, 20, 1, 400), Extent(20, 20, 0, 400)]
+    assert published_about_us(parts, offset, began_us=100) == published_us
+
+
+def test_no_message_is_newer_than_the_last_of_its_ledger() -> None:
+    """The clock of another owner began the ledger."""
+    assert published_about_us([Extent(0, 10, 1, 200)], 5, began_us=900) == 200
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_SIDE_BY_SIDE_READS, MIB
+from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.bookie_port import ReadReply
 from tests.support.scripted_cluster import Cluster, MakeCluster
@@ -46,8 +47,10 @@ async def test_a_bookie_that_hangs_is_overtaken_and_then_asked_last(cluster: Clu
     closed = await closed_ledger(cluster, b"0", b"1")
     order = ["b2", "b3", "b1"]  # ledger 1 begins with the second member
     cluster.bookies[order[0]].hung.add("read")
-    reader = LedgerReader(closed, bookies=cluster, speculative_read_ms=1)
+    counted = LedgerCounts()
+    reader = LedgerReader(closed, bookies=cluster, speculative_read_ms=1, metrics=counted)
     assert len(await reader.read(0, 1)) == 2
+    assert counted.speculative_reads == 1
     assert asked(cluster) == {"b1": [], "b2": [0], "b3": [0]}
     reader = LedgerReader(closed, bookies=cluster, speculative_read_ms=1)
     await reader.read(0, 1)

@@ -1,0 +1,116 @@
+"""The table of metrics: METRICS.md shows it, and running processes expose it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.metrics.exposition import exposition, http_metrics
+from fencelog.api.metrics.table import BOOKIE, TABLE, MetricKind, sample, samples
+from fencelog.api.processes.bookie_main import BookieProcessConfig, bookie_process
+from fencelog.bookie.config import BookieConfig
+from tests.support.house import ROOT
+
+ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", re.MULTILINE)
+UNITS = ("_seconds", "_bytes", "_bytes_per_second")
+
+AUDITOR_SAYS = re.compile("fencelog_(underreplicated|recent_check)_")
+"""The metrics that only an elected auditor publishes."""
+
+
+def samples_of(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """The samples of a text by the name of their metric."""
+    return {
+        family.name: [(sample.labels, sample.value) for sample in family.samples]
+        for family in text_string_to_metric_families(text)
+    }
+
+
+def kinds_of(text: str) -> dict[str, str]:
+    return {family.name: family.type for family in text_string_to_metric_families(text)}
+
+
+def test_the_document_is_the_table() -> None:
+    written = ROW.findall((ROOT / "api/METRICS.md").read_text("utf-8"))
+    documented = {name: (kind, labels, meaning) for name, kind, labels, meaning in written}
+    assert len(written) == len(documented)
+    assert documented == {
+        name + "_total" * (row.kind is MetricKind.COUNTER): (
+            row.kind.value,
+            ", ".join(f"`{label}`" for label in row.labels.split()),
+            row.meaning,
+        )
+        for name, row in TABLE.items()
+    }
+
+
+def test_names_end_with_their_unit() -> None:
+    """A name with a unit inside it hides the unit."""
+    inside = [name for name in TABLE for unit in UNITS if unit in name and not name.endswith(UNITS)]
+    assert inside == []
+    assert all(
+        name.endswith("_seconds") for name, row in TABLE.items() if row.kind is MetricKind.HISTOGRAM
+    )
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_service_exposes_the_table(real: str) -> None:
+    topic = "ns/t"
+    async with httpx.AsyncClient(base_url=real, trust_env=False) as client:
+        path = f"/v1/topics/{topic}"
+        assert (await client.put(path)).status_code == 201
+        assert (await client.put(f"{path}/subscriptions/s")).status_code == 201
+        for value in (b"a", b"bc"):
+            assert (await client.post(f"{path}/messages", content=value)).status_code == 201
+        pulled = await client.post(f"{path}/subscriptions/s:pull", json={"consumer": "c", "max": 1})
+        assert len(pulled.json()["messages"]) == 1
+        assert (await client.get("/v1/topics/no/where")).status_code == 404
+        text = (await client.get("/metrics")).text
+    exposed = kinds_of(text)
+    assert exposed.keys() <= TABLE.keys()
+    assert all(AUDITOR_SAYS.match(name) for name in TABLE.keys() - exposed.keys())
+    assert exposed == {name: TABLE[name].kind.value for name in exposed}
+    samples = samples_of(text)
+    for name, found in samples.items():
+        labels = set(TABLE[name].labels.split())
+        assert all(set(given) - {"le"} == labels for given, _ in found), name
+    assert ({"code": "topic_not_found"}, 1.0) in samples["fencelog_http_problems"]
+    assert ({"topic": topic}, 1.0) in samples["fencelog_topic_partitions"]
+    row = {"topic": topic, "subscription": "s"}
+    assert (row, 2.0) in samples["fencelog_subscription_backlog_messages"]
+    assert (row, 1.0) in samples["fencelog_subscription_leased_messages"]
+    (lag_s,) = (
+        value for given, value in samples["fencelog_subscription_lag_seconds"] if given == row
+    )
+    assert 0 < lag_s < 600
+    journals = {given["bookie"]: value for given, value in samples["fencelog_bookie_journal_bytes"]}
+    assert journals.keys() == {"bookie-1", "bookie-2", "bookie-3"}
+    assert all(journals.values())
+
+
+async def test_a_bookie_exposes_its_part(tmp_path: Path) -> None:
+    storage = BookieConfig(tmp_path, bookie_id="b1")
+    config = BookieProcessConfig("memory:", storage, "127.0.0.1:0", health="127.0.0.1:0")
+    async with bookie_process(config) as running, httpx.AsyncClient(trust_env=False) as client:
+        url = f"{running.announcement['health']}/metrics"
+        answer = await client.get(url)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert kinds_of(answer.text).keys() == BOOKIE.keys()
+        assert samples_of(answer.text)["fencelog_bookie_read_only"] == [({"bookie": "b1"}, 0.0)]
+        assert (await client.post(url)).status_code == 404
+
+
+def test_a_name_that_is_not_in_the_table_is_refused() -> None:
+    with pytest.raises(KeyError):
+        sample("fencelog_invented", 1)
+
+
+def test_one_name_is_exposed_once() -> None:
+    with pytest.raises(ValueError, match="fencelog_http_streams"):
+        exposition([*http_metrics(ApiMetrics()), samples("fencelog_http_streams", [])])

@@ -1,0 +1,104 @@
+"""Rows of the busiest topics and the longest backlogs; the rest is one row."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition import stats
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.partition.stats import OTHERS
+from fencelog.broker.registry.subscription_config import SubscriptionConfig
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import BrokerMaker
+
+
+async def opened(broker: Broker, name: str, *, partitions: int = 1) -> list[PartitionLog]:
+    topic = TopicName.of("shop", name)
+    await broker.topics.create(topic, TopicConfig(partitions=partitions))
+    return [await broker.partition(topic, number) for number in range(partitions)]
+
+
+async def subscribed(broker: Broker, log: PartitionLog, name: str, *, start: str) -> None:
+    (topic_id, _) = log.name.split("/")
+    registered, _ = await broker.subscriptions.create(
+        topic_id, name, SubscriptionConfig(), start, partitions=1, at_most=10
+    )
+    await broker.subscriptions.find(topic_id, name)
+    await log.subscriptions.begin(registered)
+
+
+async def test_partitions_of_a_topic_are_added_up(make_broker: BrokerMaker) -> None:
+    broker = await make_broker("a")
+    await opened(broker, "orders", partitions=3)
+    measured = await broker.measure()
+    assert measured.partitions == 3
+    assert [(row.topic, row.partitions, row.stored_bytes) for row in measured.topics] == [
+        ("shop/orders", 3, 0),
+        (OTHERS, 0, None),
+    ]
+
+
+async def test_the_busiest_have_rows_and_no_traffic_is_lost(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "SHOWN_TOPICS", 2)
+    monkeypatch.setattr(stats, "STATS_AT_ONCE", 2)
+    broker = await make_broker("a")
+    for rate, name in enumerate(("idle", "slow", "busy", "busiest")):
+        await opened(broker, name)
+        (slot,) = (slot for slot in broker.open_slots() if slot.info.name.topic == name)
+        slot.meter.in_bytes_per_s = rate
+        slot.meter.out_bytes_per_s = rate * 10
+    rows = (await broker.measure()).topics
+    assert [
+        (row.topic, row.partitions, row.in_bytes_per_s, row.out_bytes_per_s) for row in rows
+    ] == [
+        ("shop/busiest", 1, 3, 30),
+        ("shop/busy", 1, 2, 20),
+        (OTHERS, 2, 1, 10),
+    ]
+
+
+async def test_the_longest_backlogs_have_rows(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "SHOWN_SUBSCRIPTIONS", 1)
+    broker = await make_broker("a")
+    (log,) = await opened(broker, "orders")
+    await subscribed(broker, log, "long", start="earliest")
+    first = await log.append_message(Message(b"x" * 100))
+    await subscribed(broker, log, "short", start="latest")
+    await log.append_message(Message(b"y" * 100))
+    row, others = (await broker.measure()).subscriptions
+    assert (row.topic, row.subscription, row.messages) == ("shop/orders", "long", 2)
+    assert row.lag_bytes == log.stored_bytes() > 0
+    assert row.oldest_us == first.publish_time_us
+    assert (others.subscription, others.messages, others.lag_bytes) == (OTHERS, 1, None)
+
+
+async def test_a_subscription_without_a_known_name_is_among_the_others(
+    make_broker: BrokerMaker,
+) -> None:
+    broker = await make_broker("a")
+    (log,) = await opened(broker, "orders")
+    await subscribed(broker, log, "s", start="earliest")
+    await log.append_message(Message(b"x"))
+    broker.subscriptions.close()  # its memory
+    (others,) = (await broker.measure()).subscriptions
+    assert (others.subscription, others.messages) == (OTHERS, 1)
+
+
+async def test_a_broker_counts_batches_reads_and_takeovers(make_broker: BrokerMaker) -> None:
+    broker = await make_broker("a")
+    (log,) = await opened(broker, "orders")
+    for value in (b"x", b"y"):
+        await log.append_message(Message(value))
+    counted = broker.metrics
+    assert (counted.appended_messages, counted.appended_entries) == (2, 2)
+    assert counted.appended_bytes == log.bytes_in
+    assert (counted.queue_time.count, counted.ledger_time.count) == (2, 2)
+    assert (counted.takeover_time.count, counted.takeovers_failed) == (1, 0)
+    assert counted.rolls == counted.lost_partitions == counted.ledger_list_conflicts == 0
