@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.spark_connector.planning.broker_reads import BrokerTask, ReadTask
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.planner import ScanTask
-from fencelog.spark_connector.read.bookies import BookieTable
+from fencelog.spark_connector.read.bookies import BookieTable, MovedBookies
 from fencelog.spark_connector.read.columns import arrow_schema
 from fencelog.spark_connector.read.read_ahead import iterate
 from fencelog.spark_connector.read.scan import Emit, scan_range
@@ -50,13 +51,21 @@ async def _read_from_bookies(
         for wanted in task.ranges:
             reader = LedgerReader(wanted.ledger, bookies=bookies)
             reader.confirm(wanted.last_entry)
+            source = MovedBookies(reader, bookies, partial(_registered, options.servers))
             try:
-                await scan_range(reader, wanted, schema, emit)
+                await scan_range(source, wanted, schema, emit)
             except FencelogError as error:
                 if not _may_be_lost(error, options):
                     raise
     finally:
         await bookies.close()
+
+
+async def _registered(servers: Sequence[str]) -> Mapping[str, str]:
+    """Return the addresses of the bookies that are registered now. Raises FencelogError."""
+    async with FencelogClient(servers) as client:
+        found = await client.get_object("/v1/bookies")
+    return {each["bookie_id"]: each["address"] for each in found["bookies"] if each["address"]}
 
 
 async def _read_through_brokers(
