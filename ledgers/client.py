@@ -19,10 +19,10 @@ from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.quorum import validate_quorums
 from fencelog.ledgers.reader.reader import LedgerReader
+from fencelog.ledgers.recovery.fencing import fence_ledger
 from fencelog.ledgers.recovery.recovery import (
     FoundEnd,
     Recovered,
-    fence_ledger,
     find_end,
     recover_with_last,
 )

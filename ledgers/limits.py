@@ -93,6 +93,14 @@ FREE_BYTES_REFRESH_MS = 60_000
 MAX_READ_BYTES = 4 * MIB
 """The entries in one read reply; a reader asks again for more."""
 
+MAX_FENCES_AT_ONCE = 64
+"""The ledgers in one FENCE request: enough that the frame costs next to nothing for each, few
+enough that an answer with entries of all of them stays within MAX_READ_BYTES."""
+
+FENCE_READ_BYTES = 16 * KIB
+"""The bytes of entries that the answer to FENCE may contain for each ledger: the last entry of an
+idle ledger, mostly. What is larger is read separately."""
+
 MAX_LISTED_RUNS = 16_384
 """The stored runs that one answer to "which entries do you have?" covers, each some µs of the
 index: tens of ms in which no read is served. Each may become a group of 24 bytes, so an answer

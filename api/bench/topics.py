@@ -32,6 +32,9 @@ BUSY_TOPICS = 4
 BUSY_PAUSE_S = 0.05
 """The pause of each of these connections after an answer: a broker with much time left."""
 
+SEEN_RETRY_S = 0.05
+"""The pause before a broker is asked again whether it knows another one."""
+
 BUSY_S = 3.0
 """The time for which these appends are measured before the takeover."""
 
@@ -219,6 +222,7 @@ async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int]:
     third = await cluster.start_broker(3)
     url = cluster.url_of(broker)
     async with connected(url) as connection:
+        await _until_seen(connection, url, third.name)
         begin = perf_counter()
         answer = await connection.request(
             encode_request("POST", url, f"/v1/brokers/{broker.name}:drain")
@@ -231,3 +235,12 @@ async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int]:
         request = encode_request("GET", url, f"/v1/brokers/{third.name}")
         details = json.loads((await connection.request(request)).body)
     return drain_s, int(details["partitions"])
+
+
+async def _until_seen(connection: LoadConnection, url: str, broker_id: str) -> None:
+    """Wait until the broker at ``url`` knows another one, which has just started."""
+    while True:
+        answer = await connection.request(encode_request("GET", url, "/v1/brokers"))
+        if any(each["broker_id"] == broker_id for each in json.loads(answer.body)["brokers"]):
+            return
+        await anyio.sleep(SEEN_RETRY_S)

@@ -27,6 +27,7 @@ from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk, DiskSpace, IoThread
 from fencelog.bookie.engine.admin import StatusPart, Verb, own_verbs
 from fencelog.bookie.engine.entry_list import list_entries
+from fencelog.bookie.engine.fence_answers import fence_and_read
 from fencelog.bookie.engine.fences import Fenced
 from fencelog.bookie.engine.opening import OpenShard, open_shard
 from fencelog.bookie.engine.shard import Shard, stopped
@@ -44,6 +45,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddCallback,
     AddsCallback,
     AddToken,
+    FenceAnswer,
     ReadReply,
 )
 
@@ -244,6 +246,10 @@ class Bookie:
         return await self.shard(ledger_id).reads.read_lac(
             ledger_id, fence=fence, above=above, wait_ms=wait_ms
         )
+
+    async def fence_and_read(self, ledger_id: int, above: int) -> FenceAnswer:
+        """Fence a ledger and read its end; the contract of ``BookieClient.fence_and_read``."""
+        return await fence_and_read(self, ledger_id, above)
 
     async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
         """List the entries of a ledger that are here; the contract of

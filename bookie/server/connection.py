@@ -249,9 +249,9 @@ class Connection(asyncio.Protocol):
     def _ask(self, frame: Frame) -> None:
         """Answer a read request when its turn comes. Raises ProtocolError."""
         read_request = read_request_of(self._bookie, frame, self._handshake.features)
-        if read_request.fences is not None:
+        for ledger_id in read_request.fences:
             # In the order of the requests, although the answer may have to wait.
-            self._bookie.fence(read_request.fences)
+            self._bookie.fence(ledger_id)
         if read_request.waits:
             self._wait(frame, read_request.answer)
         else:

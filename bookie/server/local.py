@@ -16,6 +16,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddCallback,
     AddsCallback,
     AddToken,
+    FenceAnswer,
     ReadReply,
 )
 
@@ -89,6 +90,9 @@ class LocalBookieClient:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         return await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
+
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        return asyncio.get_running_loop().create_task(self._bookie.fence_and_read(ledger_id, above))
 
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None

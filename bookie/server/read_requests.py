@@ -3,15 +3,17 @@ their frames, and the bodies of their answers."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
-from fencelog.ledgers.errors import ProtocolError
+from fencelog.ledgers.errors import FencelogError, ProtocolError
 from fencelog.ledgers.format.run import Buffer
+from fencelog.ledgers.rpc.bookie_port import FenceAnswer
+from fencelog.ledgers.rpc.fences import decode_fences, encode_answers
 from fencelog.ledgers.rpc.handshake import FEATURE_OF
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
@@ -36,11 +38,11 @@ Answer = Callable[[], Awaitable[Body]]
 
 @dataclass(frozen=True, slots=True)
 class BookieReadRequest:
-    """A request and its effects. ``fences``: the ledger to be fenced at once. ``waits``: the
+    """A request and its effects. ``fences``: the ledgers to be fenced at once. ``waits``: the
     request takes time and next to no other resource."""
 
     answer: Answer
-    fences: int | None = None
+    fences: Sequence[int] = ()
     waits: bool = False
 
 
@@ -52,20 +54,23 @@ def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieR
     if op == Op.READ and len(body) == READ_BODY.size:
         ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(body)
         read = partial(_read, bookie, ledger_id, first, max_entries, max_bytes, fence=fence)
-        return BookieReadRequest(read, ledger_id if fence else None)
+        return BookieReadRequest(read, (ledger_id,) if fence else ())
     if op == Op.READ_LAC and len(body) == READ_LAC_BODY.size:
         ledger_id, above, wait_ms, zero = READ_LAC_BODY.unpack(body)
         if zero:
             raise ProtocolError(f"READ_LAC ends with {zero}, not 0")
         read_lac = partial(_read_lac, bookie, ledger_id, above, wait_ms, fence=fence)
-        return BookieReadRequest(
-            read_lac, ledger_id if fence else None, bool(wait_ms) and not fence
-        )
+        waits = bool(wait_ms) and not fence
+        return BookieReadRequest(read_lac, (ledger_id,) if fence else (), waits)
     if FEATURE_OF.get(op) in features:
         if op == Op.LIST_ENTRIES and len(body) == LIST_ENTRIES_BODY.size:
             return BookieReadRequest(
                 partial(_list_entries, bookie, *LIST_ENTRIES_BODY.unpack(body))
             )
+        if op == Op.FENCE:
+            ledgers = decode_fences(body)
+            fences = [ledger_id for ledger_id, _ in ledgers]
+            return BookieReadRequest(partial(_fence, bookie, ledgers), fences)
         if op == Op.ADMIN:
             return BookieReadRequest(partial(_admin, bookie, decode_object(body)))
     raise ProtocolError(f"operation {op} with {len(body)} bytes is not valid here")
@@ -85,6 +90,17 @@ async def _read_lac(
 ) -> Body:
     lac = await bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
     return (LAC_BODY.pack(lac),)
+
+
+async def _fence(bookie: Bookie, ledgers: Sequence[tuple[int, int]]) -> Body:
+    """Read the ends of ledgers that are fenced already, or about to be, by one sync for all."""
+    answers: list[FenceAnswer | FencelogError] = []
+    for ledger_id, above in ledgers:
+        try:
+            answers.append(await bookie.fence_and_read(ledger_id, above))
+        except FencelogError as error:
+            answers.append(error)
+    return (encode_answers(answers),)
 
 
 async def _list_entries(bookie: Bookie, ledger_id: int, from_entry: int) -> Body:

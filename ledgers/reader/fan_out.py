@@ -32,8 +32,9 @@ async def answers(
         await cancel_all(tasks)
 
 
-async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel these tasks and wait until they have ended; their results and errors are ignored."""
+async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancel these tasks, or futures, and wait until they have ended; their results and errors are
+    ignored."""
     for task in tasks:
         task.cancel()
     if tasks:

@@ -9,7 +9,7 @@ until the end (rule 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fencelog.ledgers.errors import FencelogError, recovery_incomplete
@@ -19,7 +19,9 @@ from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.reader.core import expected_entry_bytes, side_by_side
 from fencelog.ledgers.recovery.rules import (
     AcceptedLoss,
+    Copy,
     EntryRound,
+    Told,
     Verdict,
 )
 from fencelog.ledgers.writer.core import (
@@ -31,14 +33,6 @@ from fencelog.ledgers.writer.core import (
     Send,
     WriterCore,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Verified copies of consecutive entries, as they came in one run."""
-
-    run: bytes
-    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +78,21 @@ class RecoveryCore:
     others only if it has no copy: one is enough, since the entry exists. With ``accepted``
     (``AcceptedLoss``), where that entry is lost as well, the one before it takes its place, and so
     on: all of them were acknowledged, so the whole write set of each has to report its absence.
+
+    ``told``: what bookies have told with their fences; they are asked for the rest only.
     """
 
     def __init__(
-        self, snapshot: LedgerMetadata, *, start_lac: int, accepted: AcceptedLoss | None = None
+        self,
+        snapshot: LedgerMetadata,
+        *,
+        start_lac: int,
+        accepted: AcceptedLoss | None = None,
+        told: Mapping[str, Told] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._accepted = accepted
+        self._told = told or {}
         self._first_lac = self._start_lac = start_lac
         self._length = 0 if start_lac == NO_ENTRY else None
         self.writer = WriterCore(snapshot, lac=start_lac, length=0)
@@ -163,6 +165,7 @@ class RecoveryCore:
         has just answered."""
         effects: list[RecoveryEffect] = []
         while not self._at_end:
+            effects += self._read_on()
             head = self.writer.last_add_pushed + 1
             round_ = self._rounds.get(head)
             verdict = Verdict.WAITING if round_ is None else round_.verdict
@@ -180,7 +183,7 @@ class RecoveryCore:
                 self._at_end = True
                 self._rounds.clear()
                 self._copies.clear()
-        return [*effects, *self._read_on(), *self._finish(at_hand)]
+        return [*effects, *self._finish(at_hand)]
 
     def _read_on(self) -> list[RecoveryEffect]:
         effects: list[RecoveryEffect] = []
@@ -204,7 +207,28 @@ class RecoveryCore:
 
     def _ask(self, entry_id: int, count: int) -> list[RecoveryEffect]:
         self._rounds[entry_id] = round_ = EntryRound(self._snapshot, entry_id, self._accepted)
-        return [ReadCopy(entry_id, bookie, count, fence=True) for bookie in round_.bookies]
+        asked = self._use_told(round_)
+        if round_.verdict is not Verdict.WAITING:
+            return []
+        return [ReadCopy(entry_id, bookie, count, fence=True) for bookie in asked]
+
+    def _use_told(self, round_: EntryRound) -> list[str]:
+        """Take what bookies have told of an entry as their answers; return the bookies of its write
+        set that are still to be asked."""
+        still_to_ask: list[str] = []
+        for bookie in round_.bookies:
+            told = self._told.get(bookie)
+            answer = None if told is None else told.about(round_.entry_id, bookie)
+            if isinstance(answer, Copy):
+                round_.answer(bookie, None)
+                before = self._copies.get(round_.entry_id)
+                if before is None or len(before.entries) < len(answer.entries):
+                    self._copies[round_.entry_id] = answer
+            elif answer is not None:
+                round_.answer(bookie, answer)
+            else:
+                still_to_ask.append(bookie)
+        return still_to_ask
 
     # -- rewriting -------------------------------------------------------------------------------
 
@@ -226,7 +250,7 @@ class RecoveryCore:
         passed_on = self._passed_on(effects)
         if self.finished is not None:
             return passed_on
-        return [*passed_on, *self._read_on(), *self._finish()]
+        return [*passed_on, *self._go_on()]
 
     def _passed_on(self, effects: Sequence[Effect]) -> list[RecoveryEffect]:
         passed_on: list[RecoveryEffect] = []
@@ -258,8 +282,13 @@ class RecoveryCore:
     def _ask_for_length(self, at_hand: str | None) -> list[RecoveryEffect]:
         round_ = EntryRound(self._snapshot, self._start_lac, self._accepted)
         self._rounds[self._start_lac] = round_
-        asked = tuple(bookie for bookie in round_.bookies if bookie == at_hand) or round_.bookies
-        self._not_asked = tuple(bookie for bookie in round_.bookies if bookie not in asked)
+        still_to_ask = self._use_told(round_)
+        if round_.found or not still_to_ask:
+            self._not_asked = ()
+            return self._length_answer(round_)
+        at_hand = at_hand or next(iter(self._told), None)
+        asked = [bookie for bookie in still_to_ask if bookie == at_hand] or still_to_ask
+        self._not_asked = tuple(bookie for bookie in still_to_ask if bookie not in asked)
         return self._read_at_start(asked)
 
     def _read_at_start(self, bookies: Iterable[str]) -> list[RecoveryEffect]:

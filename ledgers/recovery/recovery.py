@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
@@ -34,16 +33,16 @@ from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.metastore.port import Set
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.reader.entry_reads import verified_reply
-from fencelog.ledgers.reader.fan_out import answers, cancel_all
+from fencelog.ledgers.reader.fan_out import cancel_all
+from fencelog.ledgers.recovery.fencing import fence_for_recovery
 from fencelog.ledgers.recovery.machine import (
     Abort,
     Close,
-    Copy,
     ReadCopy,
     RecoveryCore,
     RecoveryEffect,
 )
-from fencelog.ledgers.recovery.rules import AcceptedLoss, FenceRound, Verdict
+from fencelog.ledgers.recovery.rules import AcceptedLoss, Copy
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.core import ChangeEnsemble, Send
 
@@ -179,12 +178,12 @@ async def _fenced(
     accepted: AcceptedLoss | None = None,
 ) -> _Recovery:
     """Fence a ledger; return the rest of its recovery."""
-    fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
+    fence = await fence_for_recovery(base, bookies=bookies, key=key, accepted=accepted)
     for index, error in fence.failed.items():
         if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # otherwise it takes entries
             placement.report_failure(fence.members[index])
     return _Recovery(
-        RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted),
+        RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted, told=fence.told),
         base,
         bookies=bookies,
         placement=placement,
@@ -205,31 +204,6 @@ async def _closed_by_another(
         if metadata.is_closed:
             return metadata
     raise error
-
-
-async def fence_ledger(
-    metadata: LedgerMetadata, *, bookies: BookieDirectory, accepted: AcceptedLoss | None = None
-) -> FenceRound:
-    """Send fencing LAC reads to the last ensemble; returns when (Qw - Qa) + 1 bookies of each write
-    set are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
-
-    Raises RECOVERY_INCOMPLETE naming the bookies that are missing (some may be fenced by then; that
-    cannot be undone and need not be).
-    """
-    fence = FenceRound(metadata, accepted)
-    ledger_id = metadata.ledger_id
-    requests = [bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in fence.members]
-    async with aclosing(answers(requests)) as answered:
-        async for index, answer in answered:
-            if isinstance(answer, int):
-                fence.answer(index, answer)
-            else:
-                fence.error(index, answer)
-            if fence.verdict is not Verdict.WAITING:
-                break
-    if fence.verdict is not Verdict.POSITIVE:
-        raise fence.incomplete()
-    return fence
 
 
 class _Recovery:
@@ -262,7 +236,7 @@ class _Recovery:
         self._is_announced = announce is None
         try:
             self._carry_out(self._core.start)
-            if announce is not None:
+            if announce is not None and not self._end.done():
                 await asyncio.wait(
                     (self._end, self._has_to_write), return_when=asyncio.FIRST_COMPLETED
                 )

@@ -7,6 +7,7 @@ the recovery and never closes the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,6 +17,7 @@ from fencelog.ledgers.errors import (
     bookies_in_limbo,
     recovery_incomplete,
 )
+from fencelog.ledgers.format.run import Entry, slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, write_set
 
@@ -43,25 +45,75 @@ class AcceptedLoss:
     """Entries that were given up, each with the bookies in limbo that may have held it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Verified copies of consecutive entries, as they came in one run."""
+
+    run: bytes
+    entries: Sequence[Entry]
+
+    def starting_at(self, entry_id: int) -> Copy | None:
+        """Return the part from this entry on; None if it is not here."""
+        skipped = entry_id - self.entries[0].entry_id
+        if not 0 <= skipped < len(self.entries):
+            return None
+        if not skipped:
+            return self
+        entries = self.entries[skipped:]
+        return Copy(slice_run(self.run, entry_id, entries[-1].entry_id), entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The end of a ledger as a bookie has told it after it had fenced the ledger: copies of
+    entries, and an entry that it certainly does not hold. This is as good as its answers to fencing
+    reads of these entries; of any other entry it says nothing."""
+
+    copy: Copy | None = None
+    absent: int | None = None
+
+    def about(self, entry_id: int, bookie_id: str) -> Copy | FencelogError | None:
+        """Return the bookie's answer to a read of this entry; None: it has not told."""
+        if entry_id == self.absent:
+            detail = f"bookie {bookie_id} has no entry {entry_id}"
+            return FencelogError(ErrorCode.NO_SUCH_ENTRY, detail)
+        return None if self.copy is None else self.copy.starting_at(entry_id)
+
+
 @dataclass(slots=True)
 class FenceRound:
-    """The fencing LAC reads to the last ensemble: the fenced bookies, and the highest LAC
-    received."""
+    """The fencing reads of the last ensemble: the fenced bookies, the highest LAC received, and
+    what else they have told, each by its name."""
 
     metadata: LedgerMetadata
     accepted: AcceptedLoss | None = None
     fenced: set[int] = field(default_factory=set)
     failed: dict[int, FencelogError] = field(default_factory=dict)
     highest_lac: int = -1
+    told: dict[str, Told] = field(default_factory=dict)
+
+    @property
+    def asks_for_entries(self) -> bool:
+        """Tell whether to ask for entries too: a bookie of a striped ledger has not all of them."""
+        return self.metadata.ensemble_size == self.metadata.write_quorum
+
+    @property
+    def above(self) -> int:
+        """Return the entry above which recovery reads, whatever LAC the bookies know. It is never
+        below the last fragment: the fragment's first entry was LAC + 1 when it was made
+        (BK#2615)."""
+        return self.metadata.last_fragment.first_entry_id - 1
 
     @property
     def members(self) -> tuple[str, ...]:
         """Return the bookies to ask, by their index in the ensemble."""
         return self.metadata.last_fragment.bookies
 
-    def answer(self, index: int, lac: int) -> None:
+    def answer(self, index: int, lac: int, told: Told | None = None) -> None:
         self.fenced.add(index)
         self.highest_lac = max(self.highest_lac, lac)
+        if told is not None:
+            self.told[self.members[index]] = told
 
     def error(self, index: int, error: FencelogError) -> None:
         """Record an error. Any error is unknown: a fencing read creates the ledger where it was not
@@ -91,10 +143,8 @@ class FenceRound:
 
     @property
     def start_lac(self) -> int:
-        """Return the last entry that is certainly committed; reading begins above it. It is never
-        below the last fragment: the fragment's first entry was LAC + 1 when it was made
-        (BK#2615)."""
-        return max(self.highest_lac, self.metadata.last_fragment.first_entry_id - 1)
+        """Return the last entry that is certainly committed; reading begins above it."""
+        return max(self.highest_lac, self.above)
 
     def incomplete(self) -> FencelogError:
         return recovery_incomplete(

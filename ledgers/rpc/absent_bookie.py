@@ -14,6 +14,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddCallback,
     AddsCallback,
     AddToken,
+    FenceAnswer,
     ReadReply,
 )
 
@@ -61,6 +62,11 @@ class AbsentBookie:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         raise self._refusal()
+
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        refused: asyncio.Future[FenceAnswer] = asyncio.get_running_loop().create_future()
+        refused.set_exception(self._refusal())
+        return refused
 
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None

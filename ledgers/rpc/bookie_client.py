@@ -4,21 +4,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, copy_of
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import Buffer
-from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS
+from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS, MAX_FENCES_AT_ONCE
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_link import BookieLink, Reply
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
+    FenceAnswer,
     ReadReply,
     SingleAdds,
 )
+from fencelog.ledgers.rpc.fences import decode_answers, encode_fences
 from fencelog.ledgers.rpc.handshake import error_of
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
@@ -34,6 +37,15 @@ from fencelog.ledgers.rpc.wire import (
     encode_object,
 )
 
+_GATHERED_FROM = 4
+"""The ledgers being fenced from which on further ones wait ``_GATHER_S`` for each other: a broker
+that takes over the partitions of another one has thousands."""
+
+_GATHER_S = 0.005
+
+_Fencing = tuple[int, int, "asyncio.Future[FenceAnswer]"]
+"""A ledger to be fenced, ``above``, and the future of the answer."""
+
 
 class TcpBookieClient(SingleAdds):
     """A client that connects at the first request and again after a loss. Implements
@@ -48,6 +60,10 @@ class TcpBookieClient(SingleAdds):
         credentials: Credentials | None = None,
     ) -> None:
         self._link = BookieLink(bookie_id, address, timeout_ms=timeout_ms, credentials=credentials)
+        self._to_fence: list[_Fencing] = []
+        self._fencing = 0
+        """The ledgers whose fence is not answered yet."""
+        self._gathering: asyncio.Handle | None = None
 
     @property
     def bookie_id(self) -> str:
@@ -93,6 +109,70 @@ class TcpBookieClient(SingleAdds):
         (lac,) = LAC_BODY.unpack(answer)
         return int(lac)
 
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[FenceAnswer] = loop.create_future()
+        self._to_fence.append((ledger_id, above, answer))
+        if len(self._to_fence) == MAX_FENCES_AT_ONCE:
+            self._send_fences()
+        elif self._gathering is None and self._fencing >= _GATHERED_FROM:
+            self._gathering = loop.call_later(_GATHER_S, self._send_fences)
+        elif self._gathering is None:
+            self._gathering = loop.call_soon(self._send_fences)
+        return answer
+
+    def _send_fences(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        fencing, self._to_fence = self._to_fence, []
+        if fencing:
+            self._fencing += len(fencing)
+            body = encode_fences((ledger_id, above) for ledger_id, above, _ in fencing)
+            self._link.request(Op.FENCE, body, Flag.NONE, partial(self._on_fenced, fencing))
+
+    def _on_fenced(
+        self, fencing: Sequence[_Fencing], reply: Frame | PlacedFrame | FencelogError
+    ) -> None:
+        self._fencing -= len(fencing)
+        answers = self._fence_answers(reply, len(fencing))
+        for (ledger_id, _, future), answer in zip(fencing, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, FenceAnswer):
+                future.set_result(answer)
+            elif answer.code is ErrorCode.UNSUPPORTED_VERSION:
+                self._fence_alone(ledger_id, future)
+            else:
+                future.set_exception(answer)
+
+    def _fence_answers(
+        self, reply: Frame | PlacedFrame | FencelogError, count: int
+    ) -> Sequence[FenceAnswer | FencelogError]:
+        error = self._error_of(reply)
+        if not isinstance(reply, FencelogError) and error is None:
+            try:
+                return decode_answers(reply.body, count, self.bookie_id)
+            except ProtocolError as wrong:
+                detail = f"bookie {self.bookie_id}: {wrong.detail}"
+                error = FencelogError(ErrorCode.CORRUPT, detail)
+        assert error is not None
+        return [copy_of(error) for _ in range(count)]
+
+    def _fence_alone(self, ledger_id: int, future: asyncio.Future[FenceAnswer]) -> None:
+        """Fence a ledger at a bookie that does not know FENCE."""
+
+        def reply(answer: Frame | PlacedFrame | FencelogError) -> None:
+            if future.done():
+                return
+            if (error := self._error_of(answer)) is not None:
+                future.set_exception(error)
+            elif not isinstance(answer, FencelogError):
+                future.set_result(FenceAnswer(*LAC_BODY.unpack(answer.body)))
+
+        body = READ_LAC_BODY.pack(ledger_id, NO_LAC, 0, 0)
+        self._link.request(Op.READ_LAC, body, Flag.FENCE, reply)
+
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
     ) -> EntryList:
@@ -120,6 +200,7 @@ class TcpBookieClient(SingleAdds):
 
     async def close(self) -> None:
         """Drop the connection; requests in flight fail as lost."""
+        self._send_fences()
         await self._link.close()
 
     async def _ask(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,17 @@ class ReadReply:
 
     lac: int
     run: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class FenceAnswer:
+    """The end of a ledger as a bookie tells it that has fenced the ledger: its LAC; ``run``,
+    unverified, the entries that it holds from there on, as far as they are small (empty: none is
+    told); and an entry that it certainly does not hold, if it tells one."""
+
+    lac: int
+    run: bytes = b""
+    absent: int | None = None
 
 
 class BookieClient(Protocol):
@@ -124,6 +136,17 @@ class BookieClient(Protocol):
         only without it. With ``wait_ms`` (long poll, at most MAX_LAC_WAIT_MS) the answer comes when
         the LAC is greater than ``above``, the ledger is fenced, or that time is over. Raises
         FencelogError.
+        """
+
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        """Fence a ledger, and read its LAC and what is there at its end, in one request: the entry
+        at the LAC, or at ``above`` if that is higher, and those that follow. Requests of one turn
+        of the loop are sent together, and those with many others in flight a little later: behind
+        requests that were made after them.
+
+        The future gives the same as ``read_lac`` with ``fence``, and what ``read`` gives after it;
+        from a bookie that does not know this request the LAC alone. Raises FencelogError as
+        ``read_lac``. The caller may cancel the future.
         """
 
     async def list_entries(

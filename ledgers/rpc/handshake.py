@@ -29,7 +29,11 @@ from fencelog.ledgers.rpc.wire import (
     encode_request,
 )
 
-FEATURE_OF: Mapping[int, str] = {Op.LIST_ENTRIES: "list_entries", Op.ADMIN: "admin"}
+FEATURE_OF: Mapping[int, str] = {
+    Op.LIST_ENTRIES: "list_entries",
+    Op.ADMIN: "admin",
+    Op.FENCE: "fence",
+}
 """Requests that a bookie of version 1 need not know, each with its feature. Sending one where it
 was not agreed on would end the connection, with all requests in flight on it."""
 

@@ -39,9 +39,11 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
     LIST_ENTRIES
                request: u64 ledger, u64 from entry     reply: a list (format/entry_list.py)
     ADMIN      request: JSON object in UTF-8           reply: JSON object in UTF-8
+    FENCE      request: ledgers                        reply: an answer for each (rpc/fences.py)
     error      reply:   UTF-8 text for a person
 
-LIST_ENTRIES and ADMIN are features (rpc/handshake.py): valid only where HELLO agreed on them.
+LIST_ENTRIES, ADMIN and FENCE are features (rpc/handshake.py): valid only where HELLO agreed on
+them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
 per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame
@@ -60,7 +62,13 @@ import msgpack
 
 from fencelog.ledgers.errors import ErrorCode, ProtocolError
 from fencelog.ledgers.format.entry_list import MAX_LIST_BYTES, MIN_LIST_BYTES
-from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
+from fencelog.ledgers.limits import (
+    FENCE_READ_BYTES,
+    MAX_ADMIN_BYTES,
+    MAX_FENCES_AT_ONCE,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
+)
 
 VERSION = 1
 MAGIC = "fencelog"
@@ -71,6 +79,10 @@ READ_LAC_BODY = struct.Struct("<QqII")
 WRITE_LAC_BODY = struct.Struct("<Qq")
 LIST_ENTRIES_BODY = struct.Struct("<QQ")
 LAC_BODY = struct.Struct("<q")
+FENCE_BODY = struct.Struct("<Qq")
+"""One of the ledgers of a FENCE request."""
+FENCE_ANSWER = struct.Struct("<qqIHH")
+"""The head of the answer for one of them."""
 REPLY_BIT = 0x80
 
 
@@ -83,6 +95,7 @@ class Op(IntEnum):
     AUTH = 5
     LIST_ENTRIES = 6
     ADMIN = 7
+    FENCE = 8
 
 
 class Flag(IntFlag):
@@ -149,6 +162,7 @@ _REPLY_BYTES = {
     Op.WRITE_LAC: (0, 0),
     Op.LIST_ENTRIES: (MIN_LIST_BYTES, MAX_LIST_BYTES),
     Op.ADMIN: (2, MAX_ADMIN_BYTES),
+    Op.FENCE: (FENCE_ANSWER.size, MAX_FENCES_AT_ONCE * (FENCE_ANSWER.size + FENCE_READ_BYTES)),
 }
 """The smallest and largest number of bytes in the body of a successful reply."""
 

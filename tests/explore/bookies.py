@@ -6,7 +6,7 @@ from __future__ import annotations
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
-from tests.explore.messages import LEDGER_ID, Add, Outcome, Read, ReadLac, Request, WriteLac
+from tests.explore.messages import LEDGER_ID, Add, Fence, Outcome, Read, ReadLac, Request, WriteLac
 from tests.explore.metadata import drive
 from tests.scripts.playground_bookie import ModelBookie
 
@@ -31,6 +31,8 @@ def carry_out(bookie: ModelBookie, request: Request) -> Outcome:
             case ReadLac(_, fence):
                 asked = bookie.read_lac(LEDGER_ID, fence=fence, above=NO_LAC, wait_ms=0)
                 return drive(asked)
+            case Fence(_, above):
+                return bookie.fence_and_read(LEDGER_ID, above)
             case Read(entry_id, max_entries, fence):
                 return bookie.read(
                     LEDGER_ID,
@@ -66,7 +68,7 @@ def is_settled(bookie: ModelBookie, request: Request, entries: int) -> bool:
             wanted = range(entry_id, min(entry_id + max_entries, entries))
             has_all = bool(wanted) and all(one in ledger.entries for one in wanted)
             return has_all and fence and ledger.fenced
-        case ReadLac():
+        case ReadLac() | Fence():
             return False
 
 
@@ -75,6 +77,8 @@ def still_matters(bookie: ModelBookie, request: Request) -> bool:
     bookie."""
     ledger = bookie.ledgers.get(LEDGER_ID)
     match request:
+        case Fence():
+            return not (ledger is not None and ledger.fenced)
         case Read(_, _, fence) | ReadLac(_, fence):
             return fence and not (ledger is not None and ledger.fenced)
         case Add(_, first, _, True, _):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.format.run import read_run_header, run_lac
-from fencelog.ledgers.rpc.bookie_port import ReadReply
+from fencelog.ledgers.rpc.bookie_port import FenceAnswer, ReadReply
 
 LEDGER_ID = 1
 
@@ -38,6 +38,15 @@ class ReadLac:
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    index: int
+    above: int
+
+    def __str__(self) -> str:
+        return "fence"
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     entry_id: int
     max_entries: int
@@ -56,10 +65,10 @@ class WriteLac:
         return f"word that entry {self.lac} is acknowledged"
 
 
-Request = Add | ReadLac | Read | WriteLac
+Request = Add | ReadLac | Fence | Read | WriteLac
 
-Outcome = None | int | ReadReply | ErrorCode
-"""Done; a LAC; entries; why not."""
+Outcome = None | int | FenceAnswer | ReadReply | ErrorCode
+"""Done; a LAC; the end of a ledger; entries; why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,9 @@ class Answer:
             case ReadReply(_, run):
                 header = read_run_header(run)
                 said = f"entries {header.first_entry_id} to {header.last_entry_id}"
+            case FenceAnswer(lac, run, absent):
+                said = f"LAC {lac}, {read_run_header(run).entries if run else 0} entries"
+                said += "" if absent is None else f", none at {absent}"
             case lac:
                 said = f"LAC {lac}"
         return f"{said}, to its {self.request}"

@@ -9,6 +9,7 @@ from tests.explore.config import World
 from tests.explore.search import Search
 from tests.explore.walks import play
 from tests.explore.worlds import LARGE, SMALL, WALKED
+from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import reader as mutants_reader
 from tests.sim.mutants.ledgers import recovery as mutants_recovery
 from tests.sim.mutants.ledgers import writer as mutants_writer
@@ -22,8 +23,10 @@ BEYOND = {
     "bookie-twice-in-an-ensemble": PLACED,
     "entries-carry-a-lac-too-high": SHELLS,
     "explicit-lac-too-high": SHELLS,
+    "answers-without-a-fence": BOOKIES,
     "close-does-not-wait": SHELLS,
     "deleted-without-a-fence": SHELLS,
+    "doubt-at-the-end-is-no": BOOKIES,
     "id-given-twice": "needs two ledgers",
     "lac-reads-do-not-fence": SHELLS,
     "recovery-commits-ensembles-early": SHELLS,
@@ -32,7 +35,12 @@ BEYOND = {
 }
 """The reason why each of the others cannot show here. The simulator shows them."""
 
-CANDIDATES = (*mutants_writer.MUTANTS, *mutants_recovery.MUTANTS, *mutants_reader.READERS)
+CANDIDATES = (
+    *mutants_writer.MUTANTS,
+    *mutants_recovery.MUTANTS,
+    *mutants_fencing.TOLD,
+    *mutants_reader.READERS,
+)
 """All wrong writers, recoveries and readers."""
 
 JUDGED = tuple(mutant for mutant in CANDIDATES if mutant.name not in BEYOND)

@@ -16,18 +16,18 @@ from fencelog.ledgers.ledger_metadata.transitions import begin_recovery, closed_
 from fencelog.ledgers.ledger_metadata.update import update_metadata
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.reader.entry_reads import verified_reply
+from fencelog.ledgers.recovery.fencing import told_by
 from fencelog.ledgers.recovery.machine import (
     Abort,
     Close,
-    Copy,
     ReadCopy,
     RecoveryCore,
     RecoveryEffect,
 )
-from fencelog.ledgers.recovery.rules import FenceRound, Verdict
-from fencelog.ledgers.rpc.bookie_port import ReadReply
+from fencelog.ledgers.recovery.rules import Copy, FenceRound, Verdict
+from fencelog.ledgers.rpc.bookie_port import FenceAnswer, ReadReply
 from fencelog.ledgers.writer.core import ChangeEnsemble, PendingRun, Send
-from tests.explore.messages import LEDGER_ID, Add, Outcome, Read, ReadLac, Request
+from tests.explore.messages import LEDGER_ID, Add, Fence, Outcome, Read, ReadLac, Request
 from tests.explore.metadata import FIRST, Paused, drive
 from tests.explore.party import Move, Party, Scene, Unresolved, error_of
 
@@ -59,12 +59,15 @@ class Fencer(Party):
         self.unresolved = None
 
     def cares(self, request: Request, bookie_id: str) -> bool:
-        return self.phase == "fencing" and isinstance(request, ReadLac)
+        return self.phase == "fencing" and isinstance(request, ReadLac | Fence)
 
     def hear(self, bookie_id: str, request: Request, outcome: Outcome, scene: Scene) -> None:
-        if not isinstance(request, ReadLac) or self.fence is None:
+        if not isinstance(request, ReadLac | Fence) or self.fence is None:
             raise AssertionError(f"an answer to {request} while it was fencing")
-        if isinstance(outcome, int):
+        if isinstance(outcome, FenceAnswer):
+            told = told_by(outcome, self.fence, bookie_id, b"")
+            self.fence.answer(request.index, outcome.lac, told)
+        elif isinstance(outcome, int):
             self.fence.answer(request.index, outcome)
         elif (error := error_of(outcome)) is not None:
             self.fence.error(request.index, error)
@@ -85,7 +88,10 @@ class Fencer(Party):
             return
         self.phase, self.fence = "fencing", FenceRound(self.base)
         for index, bookie_id in enumerate(self.fence.members):
-            scene.send(bookie_id, ReadLac(index, True))
+            scene.send(bookie_id, self._fence_request(index, self.fence))
+
+    def _fence_request(self, index: int, fence: FenceRound) -> Request:
+        return ReadLac(index, True)
 
     def _fenced(self, fence: FenceRound, scene: Scene) -> None:
         raise NotImplementedError
@@ -110,6 +116,11 @@ class Recoverer(Fencer):
     runs: dict[int, PendingRun] = field(default_factory=dict)
     close: Close | None = None
     end: LedgerMetadata | None = None
+
+    def _fence_request(self, index: int, fence: FenceRound) -> Request:
+        if not fence.asks_for_entries:
+            return super()._fence_request(index, fence)
+        return Fence(index, fence.above)
 
     def moves(self) -> list[Move]:
         if self.phase == "closing":
@@ -157,7 +168,7 @@ class Recoverer(Fencer):
 
     def _fenced(self, fence: FenceRound, scene: Scene) -> None:
         self.phase = "working"
-        self.core = RecoveryCore(fence.metadata, start_lac=fence.start_lac)
+        self.core = RecoveryCore(fence.metadata, start_lac=fence.start_lac, told=fence.told)
         self._carry_out(self.core.start(), scene)
 
     def _carry_out(self, effects: Iterable[RecoveryEffect], scene: Scene) -> None:

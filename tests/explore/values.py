@@ -17,8 +17,9 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata
 from fencelog.ledgers.reader.core import LacRound
-from fencelog.ledgers.recovery.machine import Abort, Close, Copy, ReadCopy
-from fencelog.ledgers.recovery.rules import FenceRound
+from fencelog.ledgers.recovery.machine import Abort, Close, ReadCopy
+from fencelog.ledgers.recovery.rules import Copy, FenceRound, Told
+from fencelog.ledgers.rpc.bookie_port import FenceAnswer
 from fencelog.ledgers.writer.core import ChangeEnsemble, PendingRun, WriterCore
 from tests.explore.messages import Link
 
@@ -34,6 +35,8 @@ IMMUTABLE = (
     Fragment,
     Entry,
     Copy,
+    Told,
+    FenceAnswer,
     ReadCopy,
     Close,
     Abort,

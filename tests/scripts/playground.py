@@ -23,6 +23,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
     BookieInfo,
+    FenceAnswer,
     ReadReply,
     SingleAdds,
 )
@@ -31,6 +32,7 @@ from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.scripts.playground_bookie import ModelBookie, range_text, ranges
 from tests.scripts.playground_network import STORE, ScriptLoop, ScriptNetwork
+from tests.support.scripted_cluster import lac_alone
 
 T = TypeVar("T")
 
@@ -161,6 +163,10 @@ class ScriptedBookie(SingleAdds):
             describe=lambda lac: f"lac {lac}",
         )
         return reply
+
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        """The stories tell of LAC reads and reads one by one, as their sources do."""
+        return lac_alone(self, ledger_id)
 
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None

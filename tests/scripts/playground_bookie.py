@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, slice_run
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, FenceAnswer, ReadReply
 
 PAYLOAD_OFFSET = 32 + 8 + 40 + 8
 """The offset of the payload in a run of one entry: after the run's header and index, and the
@@ -75,6 +75,20 @@ class ModelBookie:
         if not runs:
             self._deny(ledger, ErrorCode.NO_SUCH_ENTRY)
         return ReadReply(ledger.lac, merge_runs(runs))
+
+    def fence_and_read(self, ledger_id: int, above: int) -> FenceAnswer:
+        """All that is there from the LAC on, or from ``above``: that entry may be missing."""
+        ledger = self._known(ledger_id, fence=True)
+        if ledger.lac == NO_LAC and ledger.in_limbo:
+            self._deny(ledger, ErrorCode.NO_SUCH_LEDGER)
+        first = max(ledger.lac, above)
+        if first not in ledger.entries:
+            first += first < 0 or not ledger.in_limbo
+        held: list[bytes] = []
+        while first + len(held) in ledger.entries:
+            held.append(ledger.entries[first + len(held)])
+        absent = None if ledger.in_limbo else first + len(held)
+        return FenceAnswer(ledger.lac, merge_runs(held) if held else b"", absent)
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
         if wait_ms and not fence:

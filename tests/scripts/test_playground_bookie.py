@@ -20,7 +20,7 @@ from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.rpc.bookie_port import NO_LAC
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, FenceAnswer
 from tests.scripts.playground_bookie import ModelBookie, StoredLedger
 
 ENTRIES = 6
@@ -62,6 +62,8 @@ class Pair:
 
     async def step(self) -> None:
         request = self.chance.choice([self.add, self.add, self.write_lac, self.read, self.read_lac])
+        if self.chance.random() < 0.1:
+            request = self.fence_and_read
         name, of_real, of_model = request()
         expected = await outcome(of_real)
         self.told.append(f"{name}: {expected}")
@@ -122,6 +124,17 @@ class Pair:
             return reply.lac, bytes(reply.run)
 
         return f"read {first} fence {fence}", of_real, of_model
+
+    def fence_and_read(self) -> tuple[str, Any, Any]:
+        above = self.chance.randrange(-1, ENTRIES)
+
+        async def of_model() -> FenceAnswer:
+            return self.model.fence_and_read(self.ledger_id, above)
+
+        async def of_real() -> FenceAnswer:
+            return await self.client.fence_and_read(self.ledger_id, above)
+
+        return f"fence above {above}", of_real, of_model
 
     def read_lac(self) -> tuple[str, Any, Any]:
         fence = self.chance.random() < 0.1

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from fencelog.bookie.engine.fence_answers import fence_and_read
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.format.entry_list import EntryList
@@ -20,6 +21,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
     BookieInfo,
+    FenceAnswer,
     ReadReply,
     SingleAdds,
 )
@@ -27,6 +29,20 @@ from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.metadata_nodes import later
+
+
+class _LacReads(Protocol):
+    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int: ...
+
+
+def lac_alone(bookie: _LacReads, ledger_id: int) -> asyncio.Future[FenceAnswer]:
+    """Fence a ledger at a bookie that answers with its LAC alone, as one does that does not know
+    FENCE: recovery then reads the entries by themselves."""
+
+    async def fence() -> FenceAnswer:
+        return FenceAnswer(await bookie.read_lac(ledger_id, fence=True))
+
+    return asyncio.get_running_loop().create_task(fence())
 
 
 @dataclass
@@ -41,6 +57,8 @@ class ScriptedBookie(SingleAdds):
     fault: Callable[[str], FencelogError | None] = lambda request: None
     held: list[Callable[[], None]] | None = None
     """The replies to adds that wait until the test calls them; None: replies are not held."""
+    tells_ends: bool = False
+    """Whether its answer to a fence contains entries."""
     hung: set[str] = field(default_factory=set)
     """The requests ("read", "read_lac", "list_entries") that are not answered until ``wake``."""
     awake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -111,6 +129,12 @@ class ScriptedBookie(SingleAdds):
                     self.news.clear()
                     await self.news.wait()
         return self.lacs.get(ledger_id, -1)
+
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        if not self.tells_ends:
+            return lac_alone(self, ledger_id)
+        self.asked.append(("fence", above))
+        return asyncio.get_running_loop().create_task(fence_and_read(self, ledger_id, above))
 
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None

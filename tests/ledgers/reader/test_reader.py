@@ -12,7 +12,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata
 from fencelog.ledgers.metastore.port import NO_VERSION, Version
 from fencelog.ledgers.reader.reader import LedgerReader
-from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
+from fencelog.ledgers.recovery.fencing import fence_ledger
+from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.metadata_nodes import later
 from tests.support.scripted_cluster import Cluster, MakeCluster

@@ -13,12 +13,11 @@ from fencelog.ledgers.limits import MAX_RUN_ENTRIES, MIB
 from fencelog.ledgers.recovery.machine import (
     Abort,
     Close,
-    Copy,
     ReadCopy,
     RecoveryCore,
     RecoveryEffect,
 )
-from fencelog.ledgers.recovery.rules import AcceptedLoss
+from fencelog.ledgers.recovery.rules import AcceptedLoss, Copy, Told
 from fencelog.ledgers.writer.core import ChangeEnsemble, Send
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
@@ -321,3 +320,87 @@ def test_consent_covers_nothing_but_limbo(last: FencelogError) -> None:
     negatives(core, 6, "b2", "b1")
     (abort,) = core.read_answer(6, "b3", last)
     assert isinstance(abort, Abort)
+
+
+# -- what came with the fences -------------------------------------------------------------------
+
+
+def test_an_idle_ledger_is_closed_without_a_read() -> None:
+    told = {"b1": Told(copy(4), 5), "b3": Told(copy(4), 5)}
+    core = RecoveryCore(ledger(), start_lac=4, told=told)
+    assert core.start() == [end_at(4)]
+    assert core.finished == end_at(4)
+
+
+def test_an_empty_ledger_is_closed_without_a_read() -> None:
+    core = RecoveryCore(ledger(), start_lac=-1, told={"b1": Told(None, 0), "b2": Told(None, 0)})
+    assert core.start() == [EMPTY]
+
+
+def test_only_what_was_not_told_is_read() -> None:
+    """b1 denies the entry, b2 has told of a lower one, and b3 nothing at all."""
+    told = {"b1": Told(copy(4), 5), "b2": Told(copy(3), 4)}
+    core = RecoveryCore(ledger(), start_lac=4, told=told)
+    assert sorted(reads(core.start())) == [(5, "b2"), (5, "b3")]
+    assert core.read_answer(5, "b2", TIMEOUT) == []
+    assert core.read_answer(5, "b3", NO_ENTRY) == [end_at(4)]
+
+
+def test_one_negative_that_was_told_ends_no_ledger() -> None:
+    core = RecoveryCore(ledger(), start_lac=4, told={"b1": Told(copy(4), 5)})
+    assert sorted(reads(core.start())) == [(5, "b2"), (5, "b3")]
+    assert core.read_answer(5, "b2", TIMEOUT) == []
+    (abort,) = core.read_answer(5, "b3", LIMBO)
+    assert isinstance(abort, Abort)
+
+
+def test_the_longest_copy_that_was_told_is_written_again() -> None:
+    told = {"b1": Told(copy(4, 2), 6), "b2": Told(copy(4, 4), 8)}
+    core = RecoveryCore(ledger(), start_lac=4, told=told)
+    sent = sends(core.start())
+    assert [(send.run.first_entry_id, send.run.last_entry_id) for send in sent] == [(5, 7)] * 3
+    # Of entry 8 only b2 has told; b1 had denied entry 6, which says nothing here.
+    asked = reads(acknowledge(core, sent[:2]))
+    assert asked == []
+    assert core.finished is None
+    assert core.is_reading(8)
+    (end,) = core.read_answer(8, "b3", NO_ENTRY)
+    assert isinstance(end, Close)
+    assert (end.last_entry_id, end.length) == (7, 80)
+
+
+def test_copies_that_were_told_are_written_again_batch_by_batch() -> None:
+    told = {"b1": Told(copy(5), 6), "b2": Told(copy(6), 7), "b3": Told(None, 7)}
+    core = RecoveryCore(ledger(), start_lac=4, told=told)
+    effects = core.start()
+    first = sends(effects)
+    assert {send.run.first_entry_id for send in first} == {5, 6}
+    rest = acknowledge(core, first)
+    assert core.finished == end_at(6)
+    assert reads(rest) == []
+
+
+def test_the_length_is_read_where_no_copy_was_told() -> None:
+    """From the bookie that has just answered, at first."""
+    core = RecoveryCore(ledger(), start_lac=4, told={"b2": Told(None, 5), "b3": Told(None, 5)})
+    assert reads(core.start()) == [(4, "b2")]
+    assert sorted(reads(core.read_answer(4, "b2", TIMEOUT))) == [(4, "b1"), (4, "b3")]
+    assert core.read_answer(4, "b1", copy(4)) == [end_at(4)]
+
+
+def test_a_denial_of_the_entry_at_the_lac_is_not_asked_for_again() -> None:
+    told = {"b1": Told(None, 4), "b2": Told(None, 5)}
+    core = RecoveryCore(ledger(), start_lac=4, told=told)
+    assert sorted(reads(core.start())) == [(5, "b1"), (5, "b3")]
+    assert sorted(reads(core.read_answer(5, "b1", NO_ENTRY))) == [(4, "b2"), (4, "b3")]
+    assert core.read_answer(4, "b2", TIMEOUT) == []
+    (abort,) = core.read_answer(4, "b3", TIMEOUT)
+    assert isinstance(abort, Abort)
+
+
+def test_an_entry_at_the_lac_that_all_have_denied_closes_nothing() -> None:
+    told = {name: Told(None, 4) for name in ("b1", "b2", "b3")}
+    core = RecoveryCore(ledger(), start_lac=4, told=told)
+    core.start()
+    effects = negatives(core, 5, "b1", "b2")
+    assert isinstance(effects[-1], Abort)

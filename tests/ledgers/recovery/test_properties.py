@@ -20,11 +20,11 @@ from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata, new
 from fencelog.ledgers.quorum import coverage_threshold, write_set
 from fencelog.ledgers.recovery.machine import (
     Close,
-    Copy,
     ReadCopy,
     RecoveryCore,
     RecoveryEffect,
 )
+from fencelog.ledgers.recovery.rules import Copy
 from fencelog.ledgers.writer.core import ChangeEnsemble, Send
 
 DOWN = FencelogError(ErrorCode.REQUEST_TIMEOUT, "down")

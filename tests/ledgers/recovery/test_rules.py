@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
+from fencelog.ledgers.format.run import build_run, verify_entries
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.recovery.rules import (
     AcceptedLoss,
+    Copy,
     EntryRound,
     FenceRound,
+    Told,
     Verdict,
 )
 
@@ -197,3 +200,31 @@ def test_with_consent_a_bookie_in_limbo_is_fenced_and_others_are_as_ever() -> No
     assert (fence.verdict, fence.start_lac) == (Verdict.POSITIVE, -1)
     assert fence.accepted == AcceptedLoss({"b1", "b3"})
     assert fence.failed == {1: TIMEOUT}
+
+
+def test_what_a_bookie_has_told_holds_for_these_entries_alone() -> None:
+    """It may lack an entry, and have the one after it: a failed member that has come back."""
+    run = build_run(1, 4, [b"4", b"5"], lac=3, length_before=4)
+    told = Told(Copy(run, verify_entries(run)), 6)
+    whole, part = told.about(4, "b1"), told.about(5, "b1")
+    assert whole == told.copy
+    assert isinstance(part, Copy)
+    assert [entry.entry_id for entry in part.entries] == [5]
+    assert part.run == build_run(1, 5, [b"5"], lac=3, length_before=5)
+    denied = told.about(6, "b1")
+    assert isinstance(denied, FencelogError)
+    assert denied.code is ErrorCode.NO_SUCH_ENTRY
+    assert told.about(3, "b1") is None
+    assert told.about(7, "b1") is None
+    assert Told().about(0, "b1") is None
+    assert Told(None, 2).about(3, "b1") is None
+
+
+def test_a_fence_notes_what_each_bookie_has_told() -> None:
+    fence = FenceRound(ledger())
+    fence.answer(0, 3, Told(None, 5))
+    fence.answer(2, 4)
+    assert fence.told == {"b1": Told(None, 5)}
+    assert fence.start_lac == 4
+    assert fence.asks_for_entries
+    assert not FenceRound(ledger(write_quorum=2)).asks_for_entries

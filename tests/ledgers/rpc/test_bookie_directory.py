@@ -21,9 +21,11 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddsCallback,
     AddToken,
     BookieInfo,
+    FenceAnswer,
     ReadReply,
 )
 from tests.support.metadata_nodes import remove_now
+from tests.support.scripted_cluster import lac_alone
 
 
 @pytest.fixture
@@ -93,6 +95,9 @@ class FakeClient:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         return -1
+
+    def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
+        return lac_alone(self, ledger_id)
 
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None

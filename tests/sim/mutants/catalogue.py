@@ -10,6 +10,7 @@ from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
+from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import reader as mutants_reader
 from tests.sim.mutants.ledgers import recovery as mutants_recovery
@@ -72,6 +73,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.MUTANTS,
     *mutants_recent.MUTANTS,
     *mutants_recovery.ADOPTED,
+    *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,
     *mutants_replication.RARE,
     *mutants_replay.BOOT,

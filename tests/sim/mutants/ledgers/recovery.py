@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sim.mutants.ledgers.fencing import FENCING
 from tests.sim.mutants.mutation import Edit, Mutant
 
 CORE = "fencelog.ledgers.recovery.rules"
@@ -141,79 +142,6 @@ CLOSING = (
     ),
 )
 
-FENCING = (
-    Mutant(
-        "recovery-reads-do-not-fence",
-        "PROTOCOL.md rule 4; BK#2614",
-        "Only the LAC reads fence: a bookie that did not get one goes on taking the writer's adds.",
-        (
-            Edit(
-                MACHINE,
-                "RecoveryCore._ask",
-                "fence=True",
-                "fence=False",
-            ),
-        ),
-    ),
-    Mutant(
-        # The recovery reads fence what they conclude from. What is left is that a bookie which does
-        # not know the ledger says so, and an empty ledger can never be closed; and a delete, whose
-        # only fence this is.
-        "lac-reads-do-not-fence",
-        "PROTOCOL.md rule 4",
-        "Only the recovery reads fence.",
-        (
-            Edit(
-                SHELL,
-                "fence_ledger",
-                "read_lac(ledger_id, fence=True)",
-                "read_lac(ledger_id)",
-            ),
-        ),
-    ),
-    Mutant(
-        "recovery-does-not-fence",
-        "PROTOCOL.md rule 4",
-        "A recovery fences nowhere: the writer goes on while its ledger is closed.",
-        (
-            Edit(
-                SHELL,
-                "fence_ledger",
-                "read_lac(ledger_id, fence=True)",
-                "read_lac(ledger_id)",
-            ),
-            Edit(
-                MACHINE,
-                "RecoveryCore._ask",
-                "fence=True",
-                "fence=False",
-            ),
-        ),
-    ),
-    Mutant(
-        "unknown-ledger-not-fenced",
-        "PROTOCOL.md rule 6",
-        "A bookie does not fence a ledger that it does not know, and is counted as if it did.",
-        (
-            Edit(
-                "fencelog.bookie.engine.fences",
-                "Fences.fence",
-                "if state is not None and state.fence_durable:",
-                "if state is None or state.fence_durable:",
-            ),
-            Edit(
-                CORE,
-                "FenceRound.error",
-                "        else:\n            self.failed[index] = error\n",
-                "        elif error.code.is_negative:\n"
-                "            self.fenced.add(index)\n"
-                "        else:\n"
-                "            self.failed[index] = error\n",
-            ),
-        ),
-    ),
-)
-
 READING = (
     Mutant(
         # Entries are read from their own fragments, which alone would make up for the low start.
@@ -224,7 +152,7 @@ READING = (
             Edit(
                 CORE,
                 "FenceRound.start_lac",
-                "return max(self.highest_lac, self.metadata.last_fragment.first_entry_id - 1)",
+                "return max(self.highest_lac, self.above)",
                 "return self.highest_lac",
             ),
             Edit(

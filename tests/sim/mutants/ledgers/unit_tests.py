@@ -37,6 +37,7 @@ TESTS = {
         "recovery-closes-on-doubt",
         "one-write-set-fenced",
         "recovery-below-the-last-fragment",
+        "nothing-above-a-missing-entry",
     ),
     "tests/ledgers/recovery/test_machine.py": (
         "recovery-reads-do-not-fence",
@@ -46,13 +47,17 @@ TESTS = {
         "coverage-one-short",
     ),
     "tests/ledgers/recovery/test_scenarios.py": (
+        "lac-reads-do-not-fence",
         "last-entry-of-another-end",
         "recovery-reads-its-own-ensembles",
     ),
     "tests/ledgers/recovery/test_find_end.py": ("rewritten-unannounced",),
-    "tests/ledgers/recovery/test_recovery.py": (
-        "lac-reads-do-not-fence",
+    "tests/bookie/engine/test_fence_answers.py": (
+        "answers-without-a-fence",
         "recovery-does-not-fence",
+        "doubt-at-the-end-is-no",
+    ),
+    "tests/ledgers/recovery/test_recovery.py": (
         "damage-is-no",
         "recovery-commits-ensembles-early",
         "recovered-entries-carry-the-recoverers-lac",

@@ -1,0 +1,93 @@
+"""The opening of a partition starts again if another client interferes, and not for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencelog.broker.ledger_list.store import LedgerChanged
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.partition.partition_slot import TAKEOVER_ATTEMPTS
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.broker_stage import BrokerMaker
+
+NAME = TopicName.of("shop", "orders")
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, FencelogError], list[str]]:
+    """Have the first takeovers of every log fail; the list tells of all of them."""
+
+    def refused(count: int, error: FencelogError) -> list[str]:
+        attempts: list[str] = []
+        take_over = PartitionLog.open
+
+        async def interfered(*given: Any, **options: Any) -> PartitionLog:
+            attempts.append("refused" if len(attempts) < count else "taken")
+            if attempts[-1] == "refused":
+                raise error
+            return await take_over(*given, **options)
+
+        monkeypatch.setattr(PartitionLog, "open", interfered)
+        return attempts
+
+    return refused
+
+
+async def test_a_ledger_that_was_changed_meanwhile_costs_another_attempt(
+    make_broker: BrokerMaker, refuse: Callable[[int, FencelogError], list[str]]
+) -> None:
+    """The writer of a ledger may begin a fragment while its end is searched."""
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig())
+    attempts = refuse(TAKEOVER_ATTEMPTS - 1, LedgerChanged("/logs/1/0", "ledger 1 has changed"))
+    assert (await broker.partition(NAME, 0)).is_serving
+    assert attempts == ["refused"] * (TAKEOVER_ATTEMPTS - 1) + ["taken"]
+
+
+async def test_attempts_have_an_end(
+    make_broker: BrokerMaker, refuse: Callable[[int, FencelogError], list[str]]
+) -> None:
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig())
+    attempts = refuse(TAKEOVER_ATTEMPTS, LedgerChanged("/logs/1/0", "ledger 1 has changed"))
+    with pytest.raises(FencelogError, match="ledger 1 has changed") as raised:
+        await broker.partition(NAME, 0)
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert attempts == ["refused"] * TAKEOVER_ATTEMPTS
+    assert (await broker.partition(NAME, 0)).is_serving
+
+
+async def test_a_broker_that_is_not_the_leader_any_more_does_not_start_again(
+    make_broker: BrokerMaker,
+    refuse: Callable[[int, FencelogError], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig())
+
+    async def is_leader(slot: object) -> bool:
+        return False
+
+    monkeypatch.setattr(
+        "fencelog.broker.partition.partition_slot.PartitionSlot._is_leader", is_leader
+    )
+    attempts = refuse(1, LedgerChanged("/logs/1/0", "ledger 1 has changed"))
+    with pytest.raises(LedgerChanged):
+        await broker.partition(NAME, 0)
+    assert attempts == ["refused"]
+
+
+async def test_another_failure_is_no_reason_to_start_again(
+    make_broker: BrokerMaker, refuse: Callable[[int, FencelogError], list[str]]
+) -> None:
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig())
+    attempts = refuse(1, FencelogError(ErrorCode.RECOVERY_INCOMPLETE, "too few bookies"))
+    with pytest.raises(FencelogError, match="too few bookies"):
+        await broker.partition(NAME, 0)
+    assert attempts == ["refused"]
