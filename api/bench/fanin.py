@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fencelog.api.bench.harness.limits import percentile
+from fencelog.api.bench.harness.load import RequestSource
 from fencelog.api.bench.http import (
     LoadedService,
     Measured,
@@ -19,8 +21,6 @@ from fencelog.api.bench.http import (
     standalone,
     tail_offset,
 )
-from fencelog.api.bench.limits import percentile
-from fencelog.api.bench.load import RequestSource
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 

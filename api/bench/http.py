@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fencelog.api.bench.limits import percentile
-from fencelog.api.bench.load import (
+from fencelog.api.bench.harness.limits import percentile
+from fencelog.api.bench.harness.load import (
     LoadResult,
     RequestSource,
     Response,

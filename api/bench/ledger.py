@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from fencelog.api.bench.limits import percentile
+from fencelog.api.bench.harness.limits import percentile
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError

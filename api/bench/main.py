@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fencelog.api.bench.limits import Limits, measure_limits
+from fencelog.api.bench.harness.limits import Limits, measure_limits
 from fencelog.api.console import ChildOption, MetadataOption
 from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
 
@@ -201,6 +201,20 @@ def bench_recovery(
 
     measure = partial(measure_recovery, copied_mib=copied_mib)
     _bench("recovery", measure, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("audit")
+def bench_audit(
+    as_json: Json = False,
+    ledgers: Annotated[int, typer.Option(min=1, help="Of three entries each.")] = 10_000,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """The checks of the auditor, of many ledgers in a cluster of processes."""
+    from fencelog.api.bench.audit import measure_audit
+
+    measure = partial(measure_audit, ledgers=ledgers)
+    _bench("audit", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
 
 
 @app.command("spark")

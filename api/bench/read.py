@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from fencelog.api.bench.harness.load import LoadConnection, connected, encode_request, refused
 from fencelog.api.bench.http import (
     BATCH_TYPE,
     MESSAGE_BYTES,
@@ -15,7 +16,6 @@ from fencelog.api.bench.http import (
     standalone,
     tail_offset,
 )
-from fencelog.api.bench.load import LoadConnection, connected, encode_request, refused
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.record_batch import read_frames

@@ -17,8 +17,8 @@ from time import perf_counter
 
 import anyio
 
-from fencelog.api.bench.histogram import LatencyHistogram
-from fencelog.api.bench.limits import SEQUENTIAL_WRITE_BYTES, measure_sync
+from fencelog.api.bench.harness.histogram import LatencyHistogram
+from fencelog.api.bench.harness.limits import SEQUENTIAL_WRITE_BYTES, measure_sync
 from fencelog.api.bench.steady_adds import SteadyAdds
 from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster

@@ -16,6 +16,7 @@ from fencelog.api.bench.fanin import (
     post_metrics,
     random_topics,
 )
+from fencelog.api.bench.harness.load import connected, encode_request, refused
 from fencelog.api.bench.http import (
     LoadedService,
     Measured,
@@ -28,7 +29,6 @@ from fencelog.api.bench.http import (
     single_posts,
     tail_offset,
 )
-from fencelog.api.bench.load import connected, encode_request, refused
 from fencelog.api.bench.read import read_all
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.ledgers.errors import ErrorCode, FencelogError

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 import anyio
 
 from fencelog.api.bench.bookie import resident_mb
-from fencelog.api.bench.histogram import LatencyHistogram
+from fencelog.api.bench.harness.histogram import LatencyHistogram
+from fencelog.api.bench.harness.load import closed_loop, connected, encode_request
+from fencelog.api.bench.harness.open_loop import OpenLoop
 from fencelog.api.bench.http import WARM_UP_S, LoadedService, call, standalone
-from fencelog.api.bench.load import closed_loop, connected, encode_request
-from fencelog.api.bench.open_loop import OpenLoop
 from fencelog.api.bench.soak_reader import NUMBER_BYTES, SoakReader
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.host import SystemHost

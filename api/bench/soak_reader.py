@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 
+from fencelog.api.bench.harness.load import LoadConnection, connected, encode_request, refused
 from fencelog.api.bench.http import BATCH_TYPE
-from fencelog.api.bench.load import LoadConnection, connected, encode_request, refused
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import decode_batch, read_frames
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fencelog.api.bench.harness.load import connected, encode_request, refused
 from fencelog.api.bench.http import BATCH_TYPE, standalone
-from fencelog.api.bench.load import connected, encode_request, refused
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError

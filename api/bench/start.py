@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from fencelog.api.bench.harness.load import encode_request
 from fencelog.api.bench.http import (
     LoadedService,
     append_request,
@@ -14,7 +15,6 @@ from fencelog.api.bench.http import (
     single_posts,
     standalone,
 )
-from fencelog.api.bench.load import encode_request
 
 Steps = dict[str, float]
 

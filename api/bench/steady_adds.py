@@ -9,8 +9,8 @@ from time import perf_counter
 
 import anyio
 
-from fencelog.api.bench.histogram import LatencyHistogram
-from fencelog.api.bench.open_loop import TICK_S
+from fencelog.api.bench.harness.histogram import LatencyHistogram
+from fencelog.api.bench.harness.open_loop import TICK_S
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import FencelogError
 

@@ -18,7 +18,7 @@ from time import perf_counter
 import anyio
 
 from fencelog.api.bench.bookie import resident_mb
-from fencelog.api.bench.load import LoadConnection, connected, encode_request, refused
+from fencelog.api.bench.harness.load import LoadConnection, connected, encode_request, refused
 from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster

@@ -41,6 +41,11 @@ METRICS = {
         "record_batch_messages_per_s",
     },
     "read": {"messages_per_s", "mb_per_s"},
+    "audit": {
+        "written_ledgers_per_s",
+        *(f"{check}_{s}" for check in ("bookies", "cluster", "ledgers") for s in ("s", "cpu_s")),
+        "checks_s",
+    },
     "recovery": {
         *(
             f"{kind}_{figure}"
@@ -81,6 +86,7 @@ METRICS = {
 SMALL = {
     "bookie": ["--seconds", "0.2", "--journal-mib", "8", "--entries", "20000"],
     "fanin": ["--seconds", "0.2", "--topics", "2,30", "--connections", "4"],
+    "audit": ["--ledgers", "20"],
     "recovery": ["--seconds", "0.5", "--copied-mib", "1"],
     "start": ["--times", "1"],
 }

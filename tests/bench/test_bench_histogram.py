@@ -6,7 +6,7 @@ import random  # noqa: TID251 - the seed is fixed
 
 import pytest
 
-from fencelog.api.bench.histogram import LatencyHistogram
+from fencelog.api.bench.harness.histogram import LatencyHistogram
 
 
 def of(latencies_us: list[int]) -> LatencyHistogram:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.api.bench.limits import measure_limits, percentile
+from fencelog.api.bench.harness.limits import measure_limits, percentile
 
 
 def test_limits_are_measured_and_nothing_is_left_behind(tmp_path: Path) -> None:

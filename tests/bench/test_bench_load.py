@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fencelog.api.bench.load import closed_loop, connected, encode_request, repeated
+from fencelog.api.bench.harness.load import closed_loop, connected, encode_request, repeated
 from fencelog.ledgers.errors import FencelogError
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Number: 7\r\n\r\nok"

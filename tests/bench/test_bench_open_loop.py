@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from fencelog.api.bench import open_loop
-from fencelog.api.bench.load import connected, encode_request
-from fencelog.api.bench.open_loop import OpenLoop
+from fencelog.api.bench.harness import open_loop
+from fencelog.api.bench.harness.load import connected, encode_request
+from fencelog.api.bench.harness.open_loop import OpenLoop
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fencelog.api.bench.harness.load import connected, encode_request
 from fencelog.api.bench.http import create_topic, standalone
-from fencelog.api.bench.load import connected, encode_request
 from fencelog.api.bench.main import app
 from fencelog.api.bench.soak_reader import NUMBER_BYTES, SoakReader
 from fencelog.ledgers.errors import FencelogError

@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"server"},
         {"processes"},
         {"local_cluster"},
-        {"drills", "drills.harness"},
+        {"bench.harness", "drills", "drills.harness"},
         {"bench", "cli.healing", "drills.bookie", "drills.broker"},
         {"cli"},
     ),

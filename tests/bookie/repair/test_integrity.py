@@ -150,7 +150,7 @@ async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(
         await integrity.check()
     assert seen == [(first, ErrorCode.LEDGER_IN_LIMBO) for first in (0, 10, 20)]
     async with asyncio.timeout(10):  # copies that were sent go on, and count when they are durable
-        while integrity.status()["copied_entries"] < 20:  # noqa: ASYNC110
+        while integrity.status()["copied_entries"] < 20:  # noqa: ASYNC110 - a count without an event
             await asyncio.sleep(0.01)
     await cluster.kill("b1")
     b1 = await cluster.start("b1")

@@ -178,7 +178,7 @@ def test_digests_of_another_type_are_verified_with_the_key() -> None:
     verify_digests(run, digest_type=DigestType.HMAC_SHA256, key=b"key")
     for wrong in ({"key": b"other", "digest_type": DigestType.HMAC_SHA256}, {}):
         with pytest.raises(FencelogError) as caught:
-            verify_digests(run, **wrong)  # type: ignore[arg-type]
+            verify_digests(run, **wrong)  # type: ignore[arg-type]  # what one of them is not
         assert caught.value.code is ErrorCode.CORRUPT
 
 

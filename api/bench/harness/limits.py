@@ -93,7 +93,13 @@ def measure_loopback(seconds: float) -> float:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(CHILD_START_TIMEOUT_S)
         port = listener.getsockname()[1]
-        command = [sys.executable, "-m", "fencelog.api.bench.limits", str(port), str(seconds)]
+        command = [
+            sys.executable,
+            "-m",
+            "fencelog.api.bench.harness.limits",
+            str(port),
+            str(seconds),
+        ]
         sender = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             connection, _ = listener.accept()

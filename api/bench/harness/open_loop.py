@@ -13,7 +13,7 @@ from time import perf_counter
 
 import anyio
 
-from fencelog.api.bench.load import LoadConnection, Response, refused
+from fencelog.api.bench.harness.load import LoadConnection, Response, refused
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 TICK_S = 0.001
