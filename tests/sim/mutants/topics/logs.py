@@ -323,8 +323,8 @@ REPAIRING = (
             Edit(
                 PIPELINE,
                 "AppendPipeline._push",
-                "            self.last_publish_us = max(self.now_us(), self.last_publish_us)\n",
-                "            self.last_publish_us = self.now_us()\n",
+                "            self.last_publish_us = max(now_us, self.last_publish_us)\n",
+                "            self.last_publish_us = now_us\n",
             ),
         ),
     ),
