@@ -84,6 +84,8 @@ class FencelogDataSource(DataSource):
         """Return all columns. Raises FencelogError(BAD_REQUEST) for options that are not valid."""
         of_table = options_of_new_table(self.options, FORMAT)
         options = parse_options(self.options if of_table is None else of_table)
+        if of_table is not None:
+            _check_table(options)
         columns = [
             (name, kind)
             for name, kind in COLUMNS.items()
@@ -96,6 +98,8 @@ class FencelogDataSource(DataSource):
         """Return a reader. Raises FencelogError(BAD_REQUEST) for options or columns that are not
         valid."""
         options = parse_batch_options(options_of_query(self.options, schema))
+        if self._is_of_table(schema):
+            _check_table(options)
         if options.push_filters and not hasattr(DataSourceReader, "pushFilters"):
             raise wrong("option 'pushFilters' needs PySpark 4.1 or newer")
         kind = FilteringReader if options.push_filters else FencelogReader
@@ -109,17 +113,19 @@ class FencelogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> FencelogWriter:
         """Return a writer. Raises FencelogError: BAD_REQUEST for options or columns that cannot be
         written, and for the save mode "overwrite"; NO_OWNER if no server answers."""
-        from fencelog.spark_connector.write.target import reached
-
-        return FencelogWriter(asyncio.run(reached(self._write_options(schema, overwrite))))
+        return FencelogWriter(_reached(self._write_options(schema, overwrite)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return a writer of a stream. Raises FencelogError(BAD_REQUEST) as ``writer`` does."""
-        return stream_writer(self._write_options(schema, overwrite))
+        """Return a writer of a stream. Raises FencelogError as ``writer`` does."""
+        return stream_writer(_reached(self._write_options(schema, overwrite)))
+
+    def _is_of_table(self, schema: StructType) -> bool:
+        """Tell whether a query is one of a table of the catalog."""
+        names = {name.lower() for name in self.options}
+        return "server" not in names and bool(options_of_table(schema))
 
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
-        names = {name.lower() for name in self.options}
-        if "server" not in names and options_of_table(schema):
+        if self._is_of_table(schema):
             raise wrong(
                 "a table of the catalog is for reading; rows are written with save or start"
             )
@@ -132,6 +138,21 @@ class FencelogDataSource(DataSource):
                 'mode "append"',
             )
         return options
+
+
+def _check_table(options: ReadOptions) -> None:
+    """Check the options of a table of the catalog. Raises FencelogError(BAD_REQUEST)."""
+    if options.push_filters:
+        raise wrong(
+            "option 'pushFilters' is not for tables of the catalog: Spark applies what it pushes "
+            "for one use of a table to the others in the same query, which would lack rows"
+        )
+
+
+def _reached(options: WriteOptions) -> WriteOptions:
+    from fencelog.spark_connector.write.target import reached
+
+    return asyncio.run(reached(options))
 
 
 class FencelogReader(DataSourceReader):

@@ -3,7 +3,7 @@ provides it; the tests use a scripted one instead, to play faults step by step."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from fencelog.ledgers.client import NewLedger, Replication
@@ -52,7 +52,7 @@ class EntryReader(Protocol):
 
     async def read(
         self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES
-    ) -> list[Entry]: ...
+    ) -> Sequence[Entry]: ...
 
     async def read_last(self) -> Entry | None: ...
 

@@ -9,6 +9,7 @@ ended needs no search. Batches are returned as views of the bookie's reply.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Any, cast
 
 from fencelog.broker.ledger_list.ledger_port import EntryReader, EntryWriter, Ledgers
@@ -146,7 +147,7 @@ class SegmentReader:
                 return batches
             entry_id = entries[-1].entry_id + 1  # control entries only: read on
 
-    def _batches_of(self, entries: list[Entry]) -> list[StoredBatch]:
+    def _batches_of(self, entries: Sequence[Entry]) -> list[StoredBatch]:
         """Return the batches in these entries."""
         batches: list[StoredBatch] = []
         end = (0, 0)

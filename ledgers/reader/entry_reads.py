@@ -8,10 +8,13 @@ digest is checked before the entry is returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.run import (
+    Buffer,
     Entry,
     check_index,
     verify_digests,
@@ -37,6 +40,12 @@ AVOID_S = 5.0
 """The time for which a bookie that failed a read, or was slow, is asked last."""
 
 
+class Verify(Protocol):
+    """The check of a run whose index is valid: ``verify_entries``, or what does the same."""
+
+    def __call__(self, run: Buffer, *, digest_type: DigestType, key: bytes) -> Sequence[Entry]: ...
+
+
 class EntryReads:
     """The reads of one reader. ``learn`` is called with every LAC that a reply carries."""
 
@@ -48,18 +57,20 @@ class EntryReads:
         speculative_read_ms: int,
         learn: Callable[[int], None],
         metrics: LedgerCounts,
+        verify: Verify = verify_entries,
     ) -> None:
         self._bookies = bookies
         self._metrics = metrics
         self._key = key
         self._speculative_s = speculative_read_ms / 1000
         self._learn = learn
+        self._verify = verify
         self._avoid_until: dict[str, float] = {}
         self._entry_bytes = MAX_READ_BYTES // 4
 
     async def read(
         self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int
-    ) -> list[Entry]:
+    ) -> Sequence[Entry]:
         """Read entries ``first`` … of one fragment, in order without a gap, at least one, at most
         up to ``last``. Raises NO_SUCH_ENTRY or READ_UNKNOWN if ``first`` cannot be read."""
         if metadata.ensemble_size == metadata.write_quorum or first == last:
@@ -68,11 +79,11 @@ class EntryReads:
 
     async def _side_by_side(
         self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int
-    ) -> list[Entry]:
+    ) -> Sequence[Entry]:
         """Read each entry from its own write set, several at once, as many as ``max_bytes``
         allows."""
         loop = asyncio.get_running_loop()
-        tasks: dict[int, asyncio.Task[list[Entry]]] = {}
+        tasks: dict[int, asyncio.Task[Sequence[Entry]]] = {}
         entries: list[Entry] = []
         left, asked = max_bytes, first
         try:
@@ -100,11 +111,11 @@ class EntryReads:
 
     async def _run(
         self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int
-    ) -> list[Entry]:
+    ) -> Sequence[Entry]:
         """Read a run from one bookie of the write set of ``first``, falling over to the next."""
         loop = asyncio.get_running_loop()
         round_ = ReadRound(self._candidates(metadata, first), metadata.is_closed)
-        tasks: dict[asyncio.Task[list[Entry]], str] = {}
+        tasks: dict[asyncio.Task[Sequence[Entry]], str] = {}
 
         def ask(bookie_id: str | None) -> None:
             if bookie_id is not None:
@@ -140,13 +151,19 @@ class EntryReads:
 
     async def _ask(
         self, bookie_id: str, metadata: LedgerMetadata, first: int, last: int, max_bytes: int
-    ) -> list[Entry]:
+    ) -> Sequence[Entry]:
         count = last - first + 1
         reply = await self._bookies.client(bookie_id).read(
             metadata.ledger_id, first, max_entries=count, max_bytes=max_bytes
         )
         entries = verified_reply(
-            reply, metadata, first, bookie_id=bookie_id, key=self._key, whole=False
+            reply,
+            metadata,
+            first,
+            bookie_id=bookie_id,
+            key=self._key,
+            whole=False,
+            verify=self._verify,
         )
         self._learn(reply.lac)
         return entries[:count]
@@ -181,11 +198,12 @@ def verified_reply(
     bookie_id: str,
     key: bytes,
     whole: bool = True,
-) -> list[Entry]:
+    verify: Verify = verify_entries,
+) -> Sequence[Entry]:
     """Return the entries of a read reply, proved to be the ones asked for. ``whole``: the run is
     proved as well, for those who keep it. Raises CORRUPT (= unknown)."""
     _check_run(reply, metadata, first, bookie_id, whole=whole)
-    return verify_entries(reply.run, digest_type=metadata.digest_type, key=key)
+    return verify(reply.run, digest_type=metadata.digest_type, key=key)
 
 
 def verify_reply(

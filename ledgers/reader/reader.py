@@ -7,11 +7,12 @@ entry of a closed ledger, the LAC of one that is open or being recovered.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.format.run import Entry, verify_entries
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata, LedgerState
 from fencelog.ledgers.limits import (
     LAC_POLL_MS,
@@ -22,7 +23,7 @@ from fencelog.ledgers.limits import (
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.reader.core import LacRound, is_older
-from fencelog.ledgers.reader.entry_reads import EntryReads
+from fencelog.ledgers.reader.entry_reads import EntryReads, Verify
 from fencelog.ledgers.reader.fan_out import answers, cancel_all
 from fencelog.ledgers.reader.tail import LacPolls
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -56,10 +57,12 @@ class LedgerReader:
         source: MetadataSource | None = None,
         speculative_read_ms: int = SPECULATIVE_READ_MS,
         metrics: LedgerCounts | None = None,
+        verify: Verify = verify_entries,
     ) -> None:
         """Create a reader. ``source``: without it metadata stays as it is, until ``update``.
         ``speculative_read_ms``: how long one bookie may take before another is asked as well.
-        ``metrics``: the figures to add to (None: its own)."""
+        ``metrics``: the figures to add to (None: its own). ``verify``: what makes entries of a run,
+        with all checks of ``verify_entries``."""
         self.metadata = metadata
         self._bookies = bookies
         self._source = source
@@ -70,6 +73,7 @@ class LedgerReader:
             speculative_read_ms=speculative_read_ms,
             learn=self.confirm,
             metrics=metrics or LedgerCounts(),
+            verify=verify,
         )
         self._polls = LacPolls(bookies)
         self._looking: asyncio.Task[bool] | None = None
@@ -190,7 +194,9 @@ class LedgerReader:
         self.update(metadata)
         return self.metadata != before
 
-    async def read(self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES) -> list[Entry]:
+    async def read(
+        self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES
+    ) -> Sequence[Entry]:
         """Read entries ``first`` … in order without a gap, at least one, at most up to ``last``.
 
         Fewer entries than requested are returned where ``max_bytes`` of payload or a fragment ends:
@@ -244,7 +250,7 @@ class LedgerReader:
             ledger_id=self.metadata.ledger_id,
         )
 
-    async def _read(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+    async def _read(self, first: int, last: int, max_bytes: int) -> Sequence[Entry]:
         last = min(
             last, self.last_confirmed, self._fragment_end(first), first + MAX_RUN_ENTRIES - 1
         )

@@ -4,7 +4,7 @@ bookies that have come back at another address since then, they learn from a bro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -85,7 +85,7 @@ class MovedBookies:
         self._look_up = look_up
         self._next_look_s = 0.0
 
-    async def read(self, first: int, last: int) -> list[Entry]:
+    async def read(self, first: int, last: int) -> Sequence[Entry]:
         """Read as ``LedgerReader.read`` does, again for as long as a bookie is found elsewhere."""
         while True:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fencelog.ledgers.format.entry_header import (
     read_entry_header,
 )
 from fencelog.ledgers.format.run import Entry
+from fencelog.spark_connector.read.verified_run import VerifiedRun
 
 _HEADER = np.dtype(
     [
@@ -32,6 +33,9 @@ _HEADER = np.dtype(
 )
 """The fields of an entry's header, as ``entry_header`` lays them out."""
 
+_BATCH_SIZE_END = 20
+"""The end of the field of a batch's header that says how large its body is, uncompressed."""
+
 
 class EntryTable:
     """Consecutive entries with the fields of their headers, checked as ``read_entry_header`` checks
@@ -40,12 +44,12 @@ class EntryTable:
     def __init__(self, entries: Sequence[Entry]) -> None:
         """Read the headers. Raises FencelogError(CORRUPT) naming an entry whose header is not
         valid."""
-        self.entries = entries
-        self.sizes = np.array([len(entry.payload) for entry in entries], np.int64)
+        self._entries = entries
+        run = entries if isinstance(entries, VerifiedRun) else _joined(entries)
+        self._data, self._starts, self.sizes = run.data, run.starts, run.sizes
         if self.sizes.min() < HEADER.size:
             self._refuse(self.sizes < HEADER.size)
-        packed = b"".join([entry.payload[: HEADER.size] for entry in entries])
-        headers = np.frombuffer(packed, _HEADER)
+        headers = _gathered(self._data, self._starts, _HEADER)
         self.kinds = headers["kind"]
         self.header_bytes = headers["header_bytes"].astype(np.int64)
         self.counts = headers["count"].astype(np.int64)
@@ -63,20 +67,28 @@ class EntryTable:
         """Raise the error of the first entry that is wrong, if there is one."""
         for index in np.flatnonzero(wrong).tolist():
             try:
-                read_entry_header(self.entries[index].payload)
+                read_entry_header(self._entries[index].payload)
             except FencelogError as error:
-                raise corrupt(self.entries[index], error.detail) from error
+                raise corrupt(self._entries[index], error.detail) from error
+
+    def __getitem__(self, index: int) -> Entry:
+        return self._entries[index]
+
+    def batches(self, indices: Sequence[int]) -> list[memoryview]:
+        """Return the batches of these entries."""
+        starts = self._starts[indices]
+        begins, ends = starts + self.header_bytes[indices], starts + self.sizes[indices]
+        data = self._data
+        return [data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 
     def batch_bytes(self, indices: Sequence[int]) -> list[int]:
         """Return the sizes of these entries' batches as their headers have them, uncompressed.
         Raises FencelogError(CORRUPT) naming an entry that has no batch."""
-        starts = self.header_bytes.tolist()
-        sizes = [self.entries[i].payload[(start := starts[i] + 16) : start + 4] for i in indices]
-        packed = b"".join(sizes)
-        if len(packed) != 4 * len(indices):
-            short = next(i for i, size in zip(indices, sizes, strict=True) if len(size) < 4)
-            raise corrupt(self.entries[short], "it has no batch")
-        found: list[int] = np.frombuffer(packed, "<u4").tolist()
+        begins = self.header_bytes[indices]
+        for short in np.flatnonzero(self.sizes[indices] - begins < _BATCH_SIZE_END).tolist():
+            raise corrupt(self._entries[indices[short]], "it has no batch")
+        at = self._starts[indices] + begins + _BATCH_SIZE_END - 4
+        found: list[int] = _gathered(self._data, at, np.dtype("<u4")).tolist()
         return found
 
     def check_sequence(self, expected: int | None) -> int:
@@ -87,8 +99,32 @@ class EntryTable:
             before[0] = expected
         for index in np.flatnonzero(self.first_numbers != before).tolist():
             what = f"begins at message {self.first_numbers[index]}, expected {before[index]}"
-            raise corrupt(self.entries[index], what)
+            raise corrupt(self._entries[index], what)
         return int(self.next_numbers[-1])
+
+
+def _gathered(data: memoryview, starts: NDArray[np.int64], kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return what is of this type at each of the places."""
+    found = np.frombuffer(data, np.uint8)[starts[:, None] + np.arange(kind.itemsize)]
+    values: NDArray[Any] = found.view(kind)[:, 0]
+    return values
+
+
+class _Joined(NamedTuple):
+    data: memoryview
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+def _joined(entries: Sequence[Entry]) -> _Joined:
+    """Put the payloads of entries from several runs into one buffer, each at a multiple of 8."""
+    sizes = np.array([len(entry.payload) for entry in entries], np.int64)
+    padded = (sizes + 7) & ~7
+    data = memoryview(bytearray(int(padded.sum())))
+    starts = np.cumsum(padded) - padded
+    for entry, start in zip(entries, starts.tolist(), strict=True):
+        data[start : start + len(entry.payload)] = entry.payload
+    return _Joined(data, starts, sizes)
 
 
 def corrupt(entry: Entry, what: str) -> FencelogError:

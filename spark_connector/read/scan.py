@@ -8,7 +8,7 @@ as its writer wrote it, wrapped and not copied, unless it is small: small ones a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 import anyio
@@ -32,7 +32,7 @@ Emit = Callable[[pa.RecordBatch], Awaitable[None]]
 class EntrySource(Protocol):
     """The part of ``LedgerReader`` that a scan needs."""
 
-    async def read(self, first: int, last: int) -> list[Entry]:
+    async def read(self, first: int, last: int) -> Sequence[Entry]:
         """Read verified entries from ``first`` on, in order, at least one, none after ``last``."""
 
 
@@ -105,10 +105,10 @@ async def _read_from(
             await read.send(table)
             if wanted.base_offset + int(table.next_numbers[-1]) >= wanted.end_offset:
                 return
-            first = table.entries[-1].entry_id + 1
+            first = table[-1].entry_id + 1
 
 
-async def _read_some(reader: EntrySource, first: int, last: int) -> list[Entry]:
+async def _read_some(reader: EntrySource, first: int, last: int) -> Sequence[Entry]:
     """Read entries from ``first`` on; fewer at a time where that fails: each replica may be damaged
     in another entry. Raises the error of the first entry that cannot be read from any."""
     while True:
@@ -126,15 +126,13 @@ def _batches(wanted: EntryRange, table: EntryTable, schema: pa.Schema) -> Iterat
     counts = table.counts[indices].tolist()
     for group in grouped(counts, table.batch_bytes(indices)):
         picked = indices[group.start : group.stop]
-        entries = [table.entries[index] for index in picked]
-        starts = table.header_bytes[picked].tolist()
         times = table.publish_times[picked].tolist()
         if wanted.publish_time_us is not None:
             times = [wanted.publish_time_us] * len(picked)
         stored = StoredBatches(
             wanted.topic,
             wanted.partition,
-            [entry.payload[start:] for entry, start in zip(entries, starts, strict=True)],
+            table.batches(picked),
             counts[group.start : group.stop],
             (table.first_numbers[picked] + wanted.base_offset).tolist(),
             times,
@@ -144,7 +142,7 @@ def _batches(wanted: EntryRange, table: EntryTable, schema: pa.Schema) -> Iterat
                 stored, schema, start_offset=wanted.start_offset, end_offset=wanted.end_offset
             )
         except InvalidBatchError as error:
-            raise corrupt(entries[error.index], str(error)) from error
+            raise corrupt(table[picked[error.index]], str(error)) from error
 
 
 def _wanted(table: EntryTable, wanted: EntryRange) -> list[int]:

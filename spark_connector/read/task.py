@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pyarrow as pa
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.host import SystemHost, keep_freed_memory
+from fencelog.ledgers.limits import KEPT_FREE_BYTES
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.spark_connector.planning.broker_reads import BrokerTask, ReadTask
@@ -21,6 +24,11 @@ from fencelog.spark_connector.read.columns import arrow_schema
 from fencelog.spark_connector.read.read_ahead import iterate
 from fencelog.spark_connector.read.scan import Emit, scan_range
 from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
+from fencelog.spark_connector.read.verified_run import verified_run
+
+COLLECT_AFTER_OBJECTS = 50_000
+"""The number of new objects after which the garbage collector runs while a task reads. A reply of
+small entries has thousands of them, none in a cycle; Python's 700 took half of the task's time."""
 
 READ_AHEAD_BATCHES = 4
 """The batches that are ready while Spark takes one. The largest is MAX_ENTRY_BYTES, most are near 1
@@ -32,14 +40,27 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task in order of its ranges. Raises FencelogError while iterating."""
     schema = arrow_schema(columns)
+    keep_freed_memory(KEPT_FREE_BYTES)
 
     async def produce(emit: Emit) -> None:
-        if isinstance(task, BrokerTask):
-            await _read_through_brokers(task, schema, options, emit)
-        else:
-            await _read_from_bookies(task, schema, options, emit)
+        with _few_collections():
+            if isinstance(task, BrokerTask):
+                await _read_through_brokers(task, schema, options, emit)
+            else:
+                await _read_from_bookies(task, schema, options, emit)
 
     return iterate(produce, depth=READ_AHEAD_BATCHES)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Collect garbage rarely while a task reads."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 async def _read_from_bookies(
@@ -49,7 +70,7 @@ async def _read_from_bookies(
     bookies = BookieTable(task.bookies, credentials=secret_from(secret, host=SystemHost()))
     try:
         for wanted in task.ranges:
-            reader = LedgerReader(wanted.ledger, bookies=bookies)
+            reader = LedgerReader(wanted.ledger, bookies=bookies, verify=verified_run)
             reader.confirm(wanted.last_entry)
             source = MovedBookies(reader, bookies, partial(_registered, options.servers))
             try:

@@ -23,6 +23,7 @@ Read = Callable[..., "DataFrame"]
 
 
 class Filled(Protocol):
+    server: str
     messages: dict[tuple[int, int], Message]
 
 
@@ -129,6 +130,29 @@ def test_one_frame_has_right_rows_under_several_filters_unless_they_are_pushed(
     assert frame.count() == len(filled.messages)
     both = frame.where("offset < 5").union(frame.where("offset >= 5"))
     assert both.count() == len(filled.messages)
+
+
+@needs_filters
+@pytest.mark.usefixtures("switched_on")
+def test_no_filters_are_pushed_for_a_table_of_the_catalog(
+    spark: SparkSession, filled: Filled
+) -> None:
+    """A query that names such a table twice would lack rows."""
+    given = f"server '{filled.server}', topic 'spark/events'"
+    refused = pytest.raises(PySparkException, match="'pushFilters' is not for tables")
+    with refused:
+        spark.sql(f"CREATE TABLE narrowed USING fencelog OPTIONS ({given}, pushFilters 'true')")
+    spark.sql(f"CREATE TABLE narrowed USING fencelog OPTIONS ({given})")
+    try:
+        with refused:
+            spark.sql("SELECT * FROM narrowed WITH (pushFilters 'true') WHERE offset < 5").count()
+        both = spark.sql(
+            "SELECT * FROM narrowed WHERE offset < 5 UNION ALL "
+            "SELECT * FROM narrowed WHERE offset >= 5"
+        )
+        assert both.count() == len(filled.messages)
+    finally:
+        spark.sql("DROP TABLE narrowed")
 
 
 @needs_filters

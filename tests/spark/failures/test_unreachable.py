@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import datasource
 
 from tests.spark.support.copies import Copy
 from tests.spark.support.silent import silent_servers
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 LONGEST_S = 20
 """Ten seconds, and as many for Spark's own processes on a busy machine."""
+
+needs_arrow_streams = pytest.mark.skipif(
+    not hasattr(datasource, "DataSourceStreamArrowWriter"),
+    reason="streams are written with PySpark 4.1 or newer",
+)
 
 TOPIC = {"topic": "some/where"}
 
@@ -35,7 +41,15 @@ def stream(spark: SparkSession, server: str, place: Path) -> None:
     Copy(spark, place, server, TOPIC["topic"], "some/where-else").run("noop")
 
 
-@pytest.mark.parametrize("use", [read, save, stream])
+def save_stream(spark: SparkSession, server: str, place: Path) -> None:
+    rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    writer = rows.writeStream.format("fencelog").options(server=server, **TOPIC)
+    writer.option("checkpointLocation", str(place)).start().awaitTermination()
+
+
+@pytest.mark.parametrize(
+    "use", [read, save, stream, pytest.param(save_stream, marks=needs_arrow_streams)]
+)
 def test_silent_servers_are_all_named_within_seconds(
     spark: SparkSession, tmp_path: Path, use: Callable[[SparkSession, str, Path], None]
 ) -> None:
