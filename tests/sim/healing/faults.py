@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from fencelog.ledgers.errors import FencelogError
-from tests.sim.healing.marker import Marker, mark_at_random
-from tests.sim.healing.plan import DELETE, FLIP, LOSE, LOSE_TARGET, MARK
+from tests.sim.healing.marker import mark_at_random
+from tests.sim.healing.plan import ANEW, BRIEF, DELETE, FLIP, LOSE, LOSE_TARGET, MARK, RETURN
 from tests.sim.ledgers.cluster import BookieMachine, Cluster, Session
 from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.history import History
@@ -17,21 +17,23 @@ from tests.sim.plan.plan import Fault
 
 
 class HealingFaults:
-    """Carries them out until ``is_over``. ``late``: the bookies that joined late."""
+    """Carries them out until ``is_over``. ``late``: the bookies that joined late; ``may_leave``:
+    wrong marks may say that a bookie is to leave."""
 
     def __init__(
         self,
         cluster: Cluster,
         history: History,
         moments: Moments,
-        marker: Marker,
         late: list[str],
+        *,
+        may_leave: bool,
     ) -> None:
         self._cluster = cluster
         self._history = history
         self._moments = moments
-        self._marker = marker
         self._late = late
+        self._may_leave = may_leave
         self._random = cluster.engine.random("healing faults")
         self._machines = 0
         self.is_over = False
@@ -54,8 +56,24 @@ class HealingFaults:
             case kind if kind == LOSE_TARGET:
                 return self._lose_target()
             case kind if kind == MARK:
-                work = partial(mark_at_random, self._marker, self._history, self._random)
+                work = partial(
+                    mark_at_random,
+                    self._cluster,
+                    self._history,
+                    self._random,
+                    may_leave=self._may_leave,
+                )
                 self._cluster.client_process(self._name(), work)
+            case kind if kind == BRIEF:
+                machine = self._cluster.bookies[fault.target]
+                lose(self._cluster, machine)
+                self._cluster.in_world(_later(fault.duration_ms / 1000, machine.start))
+            case kind if kind in (RETURN, ANEW):
+                machine = self._cluster.bookies[fault.target]
+                if kind == ANEW:
+                    machine.hold_down()
+                    machine.replace_disk()
+                machine.start()
             case kind if kind == DELETE:
                 return self._delete()
             case kind if kind == FLIP:

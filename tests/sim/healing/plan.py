@@ -18,6 +18,7 @@ _BAD_DATA = ("rot entry log", "rot journal", "rot journal, crash", "bad memory")
 
 LOSE, LOSE_TARGET, MARK, DELETE = "lose bookie", "lose target", "mark at random", "delete copied"
 FLIP = "bits flip"
+BRIEF, RETURN, ANEW = "away for a moment", "comes back", "begins anew"
 
 HEALING_TARGETS = {
     LOSE: "victim",
@@ -25,6 +26,9 @@ HEALING_TARGETS = {
     MARK: "all",
     DELETE: "all",
     FLIP: "bookie",
+    BRIEF: "bookie",
+    RETURN: "victim",
+    ANEW: "victim",
 }
 """Kinds of faults of these histories alone."""
 
@@ -43,6 +47,21 @@ WORKER_FAULTS = (
     "reset",
 )
 """Kinds of faults that befall workers."""
+
+SESSION_FAULTS = (
+    "metadata reply lost",
+    "session expires",
+    "session expires",
+    "metadata refuses",
+    "slow metadata",
+    "metadata cut",
+)
+"""Kinds of faults that befall auditors, beside those of their processes."""
+
+AUDITORS = ("a1", "a2")
+
+GRACE_MS = (2_000, 3_000)
+"""The time after which a bookie is lost: longer than a restart takes."""
 
 HEALING_FAULTS = {*TARGETS, *HEALING_TARGETS} - {*_BAD_DATA}
 """Every kind of fault that these histories may draw."""
@@ -108,6 +127,15 @@ class HealingPlan:
     loss: str
     """``for good``, ``returns`` (with its disk) or ``returns empty``."""
     open_ledger_grace_ms: int
+    lost_bookie_grace_ms: int
+    believer: str
+    """The auditor that works without having been elected; "" if none does."""
+    sample_share: float
+    check_delay_ms: int
+    decommission: str | None
+    """The state of the victim when its decommission begins: ``lost``, or ``alive``; None: there is
+    none."""
+    decommission_ms: int
     faults: tuple[Fault, ...]
     """All faults."""
 
@@ -124,17 +152,28 @@ def draw_healing_plan(seed: int) -> HealingPlan:
     workers = random.choice((1, 2, 2))
     lost_ms = random.randint(500, 4_000)
     faults = [fault for fault in base.faults if fault.kind not in _BAD_DATA]
-    faults.append(Fault(Moment("start", 0, lost_ms), LOSE, base.victim, 1, random.random()))
+    loss = Fault(Moment("start", 0, lost_ms), LOSE, base.victim, 1, random.random())
     faults += _aimed(random, base)
     faults += _on_workers(random, base, workers)
-    return HealingPlan(
+    plan = HealingPlan(
         base=base,
         late_bookies=random.choice((2, 2, 3)),
         workers=workers,
         loss=random.choice(("for good", "for good", "returns", "returns empty")),
         open_ledger_grace_ms=random.choice((500, 2_000, 5_000)),
-        faults=tuple(faults),
+        lost_bookie_grace_ms=random.choice(GRACE_MS),
+        believer=random.choice(("", "", AUDITORS[1])),
+        sample_share=random.choice((-1.0, 0.0, 0.5)),
+        check_delay_ms=random.choice((500, 1_500)),
+        decommission=random.choice((None, None, "lost", "alive")),
+        decommission_ms=lost_ms + random.choice((500, 2_000)),
+        faults=(*faults, *_on_auditors(random, base)),
     )
+    if plan.decommission is None:
+        return replace(plan, faults=(*plan.faults, loss))
+    if plan.decommission == "lost":
+        plan = replace(plan, faults=(*plan.faults, loss))
+    return replace(plan, loss="for good", faults=(*plan.faults, *_on_leaving(random, base)))
 
 
 def _aimed(random: Random, base: Plan) -> list[Fault]:
@@ -171,4 +210,40 @@ def _on_workers(random: Random, base: Plan, workers: int) -> list[Fault]:
         moment = Moment(when, random.choice((1, 2, 5, 20)), random.choice((0, 0, 1, 5, 300)))
         duration_ms = random.choice((20, 300, 2_000, 7_000))
         faults.append(Fault(moment, kind, target, duration_ms, random.random()))
+    return faults
+
+
+def _on_auditors(random: Random, base: Plan) -> list[Fault]:
+    """Faults of auditors; and bookies that are away for less than the grace time, some at once."""
+    faults: list[Fault] = []
+    for _ in range(random.choice((0, 0, 1, 2, 4))):
+        kind = random.choice(("kill client", "pause client", *SESSION_FAULTS))
+        target = machine = random.choice(AUDITORS)
+        if kind == "metadata cut":
+            target = random.choice((f"{machine}>zk", f"zk>{machine}"))
+        when = random.choice(("start", "marked", "list", "removing", "draining"))
+        delay_ms = random.randint(0, base.length_ms) if when == "start" else random.choice((0, 5))
+        moment = Moment(when, 0 if when == "start" else random.choice((1, 2, 5)), delay_ms)
+        duration_ms = random.choice((300, 2_000, 7_000))
+        faults.append(Fault(moment, kind, target, duration_ms, random.random()))
+    if random.random() < 0.4:
+        at_ms = random.randint(500, base.length_ms)
+        for number in random.sample(range(base.bookies), 2):
+            moment = Moment("start", 0, at_ms + random.choice((0, 50, 500)))
+            faults.append(Fault(moment, BRIEF, f"b{number + 1}", 300, random.random()))
+    return faults
+
+
+def _on_leaving(random: Random, base: Plan) -> list[Fault]:
+    """A bookie that is to go comes back at the last moment, with its disk or with an empty one."""
+    faults: list[Fault] = []
+    for kind in random.sample((RETURN, ANEW), random.choice((0, 1, 1, 2))):
+        moment = Moment("removing", random.choice((1, 1, 2)), random.choice((0, 20, 100, 300)))
+        faults.append(Fault(moment, kind, base.victim, 1, random.random()))
+    if random.random() < 0.5:
+        slow = Moment("removing", 1, 0)
+        faults += [
+            Fault(slow, "slow metadata", auditor, 3_000, random.choice((0.02, 0.05)))
+            for auditor in AUDITORS
+        ]
     return faults

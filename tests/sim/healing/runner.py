@@ -1,10 +1,12 @@
-"""One seed, one history of self-healing: a bookie is lost amid the usual faults, a marker says so,
-and replication workers, which die and stumble as well, copy what it held to others.
+"""One seed, one history of self-healing: a bookie is lost amid the usual faults, or is to leave;
+auditors find that out, and replication workers, which die and stumble as well, copy what it held to
+others.
 
 The invariants are those of ``ledgers/runner.py``. Invariant 11 is stricter: in the end each entry
 of a closed ledger has Qw copies, each readable with the right digest from a live bookie that the
 metadata names. A change of the metadata by a worker is checked as it happens
-(``metadata/replacements.py``).
+(``metadata/replacements.py``). Invariant 38: what auditors and checkers say is true, and a cookie
+goes last (``healing/mark_watch.py``, ``healing/accusations.py``).
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from fencelog.bookie.auditor.decommission_core import Phase
 from fencelog.bookie.replication.worker import ReplicationWorker
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
+from tests.sim.healing.auditors import Auditors
 from tests.sim.healing.ending import HealingEnding
 from tests.sim.healing.faults import HealingFaults, lose
-from tests.sim.healing.marker import Marker
-from tests.sim.healing.plan import HEALING_TARGETS, HealingPlan, draw_healing_plan
+from tests.sim.healing.mark_watch import MarkWatch
+from tests.sim.healing.plan import AUDITORS, HEALING_TARGETS, HealingPlan, draw_healing_plan
 from tests.sim.ledgers.cluster import Cluster, Session
 from tests.sim.ledgers.faults import Injector, Moments
 from tests.sim.ledgers.ghosts import Ghosts
@@ -63,6 +67,9 @@ class _Play:
         self._clients: dict[str, Process] = {}
         self._healers: dict[str, Process] = {}
         self._is_healed = False
+        self._is_decided = False
+        self._is_stopped = False
+        """The operator has stopped the bookie that is to leave."""
         self.fired: list[Fault] = []
 
     async def run(self, faults: tuple[Fault, ...]) -> None:
@@ -70,15 +77,17 @@ class _Play:
         moments = Moments()
         self.history.on_event = moments.event
         cluster = Cluster(self._engine, self.history)
-        cluster.clients = (*cluster.clients, "h1", "h2", "k1")
+        cluster.clients = (*cluster.clients, "h1", "h2", *AUDITORS, "k1", "o1")
+        watch = MarkWatch(self.history, cluster, grace_s=plan.lost_bookie_grace_ms / 1000)
         await cluster.initialise()
         cluster.add_bookies(base)
         await cluster.all_serving()
         workload = Workload(cluster, self.history, moments)
         injector = Injector(cluster, moments, self._live_client)
-        marker = Marker(cluster, self.history, lambda: self._is_healed)
+        auditors = Auditors(cluster, self.history, plan, lambda: self._is_healed)
         late = [f"b{base.bookies + n + 1}" for n in range(plan.late_bookies)]
-        special = HealingFaults(cluster, self.history, moments, marker, late)
+        may_leave = plan.decommission is None
+        special = HealingFaults(cluster, self.history, moments, late, may_leave=may_leave)
         injector.start(fault for fault in faults if fault.kind not in HEALING_TARGETS)
         special.start(fault for fault in faults if fault.kind in HEALING_TARGETS)
         self._start_clients(cluster, workload)
@@ -86,7 +95,14 @@ class _Play:
         cluster.in_world(self._join(cluster, late))
         for number in range(plan.workers):
             cluster.in_world(self._keep(cluster, f"h{number + 1}", self._repair))
-        cluster.in_world(self._keep(cluster, "k1", marker.run))
+        for machine in AUDITORS:
+            cluster.in_world(self._keep(cluster, machine, auditors.audit))
+        cluster.in_world(self._keep(cluster, "k1", auditors.check))
+        if plan.decommission is not None:
+            cluster.takes_bookies_out = True
+            cluster.expects_refusals.add(base.victim)
+            cluster.in_world(self._keep(cluster, "o1", auditors.decommission))
+            cluster.in_world(self._stop_drained(cluster, watch))
         await asyncio.sleep(base.length_ms / 1000)
         special.is_over = True
         injector.heal()
@@ -100,6 +116,7 @@ class _Play:
         clients = list(self._clients.values())
         ending = HealingEnding(cluster, self.history, base, workload, clients)
         ending.on_healed = self._healed
+        ending.is_retired = lambda: auditors.is_retired
         await ending.run()
 
     def _healed(self) -> None:
@@ -111,6 +128,9 @@ class _Play:
     def _decide_loss(self, cluster: Cluster) -> None:
         victim = self._plan.base.victim
         machine = cluster.bookies[victim]
+        self._is_decided = True
+        if self._plan.decommission == "alive" and not self._is_stopped:
+            return  # it leaves when its last ledger has left it
         match self._plan.loss:
             case "for good":
                 lose(cluster, machine)
@@ -121,6 +141,18 @@ class _Play:
                 machine.hold_down()
                 machine.replace_disk()
                 machine.start()
+
+    async def _stop_drained(self, cluster: Cluster, watch: MarkWatch) -> None:
+        """The operator stops a bookie that nothing needs any more."""
+        victim = self._plan.base.victim
+        while not self._is_healed and victim in cluster.bookies:
+            if watch.phase(victim) is Phase.DRAINED:
+                lose(cluster, cluster.bookies[victim])
+                self._is_stopped = True
+                if self._is_decided:
+                    self.history.bookie(victim).is_damaged = True
+                    del cluster.bookies[victim]
+            await asyncio.sleep(RESTART_S)
 
     # -- processes -------------------------------------------------------------------------------
 

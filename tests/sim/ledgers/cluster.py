@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fencelog.api.processes import bookie_main
+from fencelog.bookie.auditor.decommission import check_not_removed
 from fencelog.bookie.disk.port import File
 from fencelog.bookie.engine.bookie import BookieConfig
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, decode_file_header, read_record
@@ -210,6 +211,8 @@ class BookieMachine:
                         settings=self.maintenance,
                     )
                 )
+                if cluster.takes_bookies_out:
+                    await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
                 self.bookie = cast(ObservedBookie, bookie)
                 if began_with is not None and store.view is began_with:
                     cluster.history.violate(13, f"{self.name} serves by an emptied store")
@@ -283,6 +286,8 @@ class Cluster:
         self.is_over = False
         self.clients: tuple[str, ...] = ("w1", "w2", "w3", "r1", "r2", "r3", "t1", "t2")
         """The client machines that a bookie can be cut off from."""
+        self.takes_bookies_out = False
+        """Bookies may be decommissioned, so each looks for that when it has registered."""
         self.expects_refusals: set[str] = set()  # bookies whose disk was made to fail may stop
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history

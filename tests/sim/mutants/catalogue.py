@@ -45,8 +45,9 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 )
 """Mutants of the protocol and the bookies, which histories of ledgers have to detect."""
 
-HEALING_MUTANTS: tuple[Mutant, ...] = mutants_replication.MUTANTS
-"""Mutants of replication workers, which histories of self-healing have to detect."""
+HEALING_MUTANTS: tuple[Mutant, ...] = (*mutants_replication.MUTANTS, *mutants_auditing.MUTANTS)
+"""Mutants of replication workers, auditors and checkers, which histories of self-healing have to
+detect."""
 
 TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
@@ -70,7 +71,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
-    *mutants_auditing.MUTANTS,
+    *mutants_auditing.RARE,
     *mutants_recent.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,
@@ -83,5 +84,5 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_admin.LATE_LISTS,
     *mutants_commits.STALE,
 )
-"""Mutants that one history in thousands would meet, or none, since no auditor runs in them: a test
-of the part has to detect them (``mutants/unit_layer.py``)."""
+"""Mutants that one history in thousands would meet, or none: a test of the part has to detect them
+(``mutants/unit_layer.py``)."""

@@ -64,6 +64,8 @@ class BookieMemory:
     lacs: dict[int, int] = field(default_factory=dict)
     """The highest LAC that an acknowledged add or LAC write carried."""
     incarnation: str = ""
+    in_limbo: set[int] = field(default_factory=set)
+    """Ledgers of which it has said last that it may lack entries."""
     is_damaged: bool = False
     """Bits of what it stored were flipped, or its disk was replaced."""
 
@@ -92,6 +94,10 @@ class History:
         self._found_ends: dict[int, set[tuple[int, int]]] = {}
         self.causes: dict[tuple[int, str], set[str]] = {}
         """The reasons for which a bookie's copies of a ledger were ever marked as missing."""
+        self.marked_since: dict[int, float] = {}
+        """The ledgers that are marked now, and since when."""
+        self.marked_at_random: set[tuple[int, str]] = set()
+        """Marks for which there may be no reason."""
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str], None] = lambda kind: None

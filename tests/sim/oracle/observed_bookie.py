@@ -65,6 +65,7 @@ class ObservedBookie(Bookie):
             memory.previous_entries |= memory.entries.keys()
             memory.entries.clear()
             memory.listed.clear()
+            memory.in_limbo.clear()
             memory.removed.clear()
             memory.lacs.clear()
         return memory
@@ -169,6 +170,8 @@ class ObservedBookie(Bookie):
             self._denied(error, ledger_id, held)
             raise
         self.history.counts["lists of entries"] += 1
+        in_limbo = self._memory().in_limbo
+        in_limbo.add(ledger_id) if reply.in_limbo else in_limbo.discard(ledger_id)
         self.history.on_event("list")
         self._memory().listed.update(
             (ledger_id, n) for a, b in reply.availability.ranges() for n in range(a, b + 1)
@@ -234,6 +237,7 @@ class ObservedBookie(Bookie):
         metadata = self.history.latest(ledger_id)
         await super().clear_limbo(ledger_id)
         self.history.counts["limbo cleared"] += 1
+        self._memory().in_limbo.discard(ledger_id)
         if metadata is None:
             return
         if not metadata.is_closed:
