@@ -27,7 +27,7 @@ from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.disk.space import BY_DISK, smallest_disk_bytes
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.bookie.engine.boot import fence_before_serving
-from fencelog.bookie.identity.cookie_registry import CookieRegistry
+from fencelog.bookie.identity.cookie_registry import COOKIES_PATH, CookieRegistry
 from fencelog.bookie.maintenance.disk_watch import DiskWatch
 from fencelog.bookie.maintenance.maintenance import MaintenanceConfig, maintenance
 from fencelog.bookie.server.local import LocalBookieClient
@@ -36,10 +36,11 @@ from fencelog.broker.limits import MAX_NAME_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS
-from fencelog.ledgers.metastore.instance import create_instance
+from fencelog.ledgers.metastore.instance import create_instance, read_instance
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH, Registration
+from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
@@ -47,6 +48,9 @@ from fencelog.ledgers.rpc.bookie_port import DEFAULT_RACK, BookieInfo
 from fencelog.ledgers.rpc.secret_file import secret_from
 
 _log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 1.0
+"""Pause before a cookie that could not be read is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 decommissions=Decommissions(store),
             )
         )
+        removed = await stack.enter_async_context(noticing_removal(store, bookie))
         announcement = {
             "role": "bookie",
             "id": bookie.bookie_id,
@@ -126,7 +131,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
             )
             url = await stack.enter_async_context(listening)
             announcement["health"] = url
-        yield Running(announcement, (bookie.failure,))
+        yield Running(announcement, (bookie.failure, removed))
 
 
 async def _metrics(bookie: Bookie) -> bytes:
@@ -135,6 +140,42 @@ async def _metrics(bookie: Bookie) -> bytes:
     from fencelog.api.metrics.exposition import exposition
 
     return exposition(bookie_metrics(await measure_bookies([bookie])))
+
+
+@contextlib.asynccontextmanager
+async def noticing_removal(
+    store: MetadataStore, bookie: Bookie
+) -> AsyncIterator[asyncio.Future[FencelogError]]:
+    """Yield what is resolved once the bookie has been taken out of the cluster while it ran: it was
+    away for longer than its session lives, so its decommission could end, and it would register
+    again and take adds without a cookie. Raises FencelogError: METADATA_UNAVAILABLE,
+    METADATA_UNKNOWN."""
+    loop = asyncio.get_running_loop()
+    instance = await read_instance(store)
+    changed, removed = asyncio.Event(), loop.create_future()
+    path = f"{COOKIES_PATH}/{bookie.bookie_id}"
+    watch = store.watch_value(path, lambda node: changed.set())
+
+    async def look() -> None:
+        while not removed.done():
+            await changed.wait()
+            changed.clear()
+            try:
+                if await read_instance(store) == instance:  # else it was emptied, and says nothing
+                    await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
+            except FencelogError as error:
+                if error.code is ErrorCode.BAD_REQUEST:
+                    removed.set_result(error)
+                else:  # not known: the watch says nothing more where the store is still away
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+                    changed.set()
+
+    task = loop.create_task(look(), name="noticing-removal")
+    try:
+        yield removed
+    finally:
+        watch.close()
+        await cancel_all((task,))
 
 
 @contextlib.asynccontextmanager
