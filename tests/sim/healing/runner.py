@@ -102,7 +102,7 @@ class _Play:
             cluster.takes_bookies_out = True
             cluster.expects_refusals.add(base.victim)
             cluster.in_world(self._keep(cluster, "o1", auditors.decommission))
-            cluster.in_world(self._stop_drained(cluster, watch))
+            cluster.in_world(self._stop_drained(cluster, watch, auditors))
         await asyncio.sleep(base.length_ms / 1000)
         special.is_over = True
         injector.heal()
@@ -142,11 +142,14 @@ class _Play:
                 machine.replace_disk()
                 machine.start()
 
-    async def _stop_drained(self, cluster: Cluster, watch: MarkWatch) -> None:
-        """The operator stops a bookie that nothing needs any more."""
+    async def _stop_drained(self, cluster: Cluster, watch: MarkWatch, auditors: Auditors) -> None:
+        """The operator stops a bookie that nothing needs any more. One that has died by itself when
+        it was drained is left as it is, in the end."""
         victim = self._plan.base.victim
         while not self._is_healed and victim in cluster.bookies:
-            if watch.phase(victim) is Phase.DRAINED:
+            phase = watch.phase(victim)
+            is_out = phase is Phase.REMOVING or auditors.is_retired
+            if phase is Phase.DRAINED or (self._is_decided and is_out):
                 lose(cluster, cluster.bookies[victim])
                 self._is_stopped = True
                 if self._is_decided:
