@@ -28,6 +28,7 @@ from fencelog.ledgers.format.run import (
     run_starts,
     verify_run,
 )
+from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
@@ -230,6 +231,15 @@ class ObservedBookie(Bookie):
             named = any(self.bookie_id in fragment.bookies for fragment in metadata.fragments)
             if named or not metadata.is_closed:
                 self._violate(14, f"gives up ledger {ledger_id}: {metadata}")
+
+    def fence_forgotten(self, ledger_id: int) -> None:
+        """Check that it does not end the writer of a ledger of which it never had anything (9)."""
+        versions = self.history.metadata.get(ledger_id, [])
+        is_open = all(each.state is LedgerState.OPEN for each in versions)
+        fragments = (fragment for each in versions for fragment in each.fragments)
+        if versions and is_open and not any(self.bookie_id in each.bookies for each in fragments):
+            self._violate(9, f"fences ledger {ledger_id}, which is open and was never here")
+        super().fence_forgotten(ledger_id)
 
     async def clear_limbo(self, ledger_id: int) -> None:
         """Check, since negatives are definite from now on, that it has everything metadata assigns
