@@ -247,6 +247,9 @@ class _Recovery:
                     self._carry_out(lambda: held)
             return await self._end
         finally:
+            # A run that was cancelled, or whose announcement failed, has no use for its error.
+            if not self._end.cancel() and not self._end.cancelled():
+                self._end.exception()
             await cancel_all(list(self._reads))
 
     def _carry_out(self, step: Callable[[], Iterable[RecoveryEffect]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from dataclasses import replace
 from functools import partial
 
@@ -132,3 +134,34 @@ async def test_an_end_in_doubt_is_none(cluster: Cluster) -> None:
         await find(cluster)
     assert raised.value.code is ErrorCode.RECOVERY_INCOMPLETE
     assert cluster.ledgers.values[1] == before
+
+
+async def test_a_search_that_is_cancelled_as_it_fails_leaves_no_error_behind(
+    make_cluster: MakeCluster,
+) -> None:
+    """Its owner may be replaced in the very turn in which the bookies refuse."""
+    left: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context))
+    outcomes = set[bool]()
+    for turns in range(40):
+        cluster = make_cluster(3)
+        await cluster.write(cluster.create(), b"0", b"1")
+        for bookie in cluster.bookies.values():
+            bookie.fault = _refuses_reads
+        search = asyncio.create_task(find(cluster))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        search.cancel()
+        (outcome,) = await asyncio.gather(search, return_exceptions=True)
+        outcomes.add(isinstance(outcome, FencelogError))
+        del search, outcome
+        gc.collect()
+        await asyncio.sleep(0)
+    assert outcomes == {False, True}  # cancelled before, and after, it had failed
+    assert left == []
+
+
+def _refuses_reads(request: str) -> FencelogError | None:
+    if "read" in request and "lac" not in request.lower():
+        return FencelogError(ErrorCode.REQUEST_TIMEOUT, "away")
+    return None
