@@ -27,7 +27,7 @@ GraceOption = Annotated[
 ]
 
 RateOption = Annotated[
-    int | None, typer.Option(min=1, help="Of each process, while it copies: 32 MiB/s.")
+    int | None, typer.Option(min=1, help="Of each process, while it copies: 16 MiB/s.")
 ]
 
 IntervalOption = Annotated[

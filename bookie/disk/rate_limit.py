@@ -13,6 +13,12 @@ class Pace:
         self._loop = asyncio.get_running_loop()
         self._due = 0.0
 
+    def part(self, most: int, part_ms: int) -> int:
+        """Return how many bytes to move at a time: those of ``part_ms``, ``most`` at most."""
+        if self.bytes_per_s is None:
+            return most
+        return max(1, min(most, self.bytes_per_s * part_ms // 1000))
+
     async def took(self, size: int) -> None:
         """Account for ``size`` bytes that were moved, and return when the next bytes may be
         moved."""

@@ -12,7 +12,7 @@ from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.run import slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.limits import COPY_READ_BYTES, SOURCE_REST_MS
+from fencelog.ledgers.limits import COPY_PART_MS, COPY_READ_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.reader.entry_reads import verify_reply
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
@@ -99,7 +99,7 @@ class Copies:
             metadata.ledger_id,
             entry_id,
             max_entries=copy_range.last - entry_id + 1,
-            max_bytes=COPY_READ_BYTES,
+            max_bytes=self._pace.part(COPY_READ_BYTES, COPY_PART_MS),
         )
         verify_reply(reply, metadata, entry_id, bookie_id=bookie_id, key=self._key)
         return slice_run(reply.run, entry_id, copy_range.last)

@@ -81,7 +81,7 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
     """The needs of a ledger. ``needs_close``: fragments that may get entries name bookies that are
-    to be replaced."""
+    to be replaced, or cannot be compared before."""
 
     steps: tuple[Step, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -171,18 +171,19 @@ def _needed(
 
 def _needs_close(metadata: LedgerMetadata, mark: UnderReplicatedLedger) -> bool:
     """Tell whether fragments that may get entries name a bookie that has to be replaced. Only a
-    bookie that leaves is reason enough to end a writer."""
+    bookie that leaves is reason enough to end a writer. During a recovery it has ended already, and
+    no fragment can be compared before the close: any marked bookie is reason enough to finish
+    it."""
     if metadata.is_closed:
         return False
+    if metadata.state is LedgerState.IN_RECOVERY:
+        return any(mark.missing.keys() & set(each.bookies) for each in metadata.fragments)
     leaving = {
         bookie
         for bookie, causes in mark.missing.items()
         if causes & {Cause.LOST_BOOKIE, Cause.DECOMMISSION}
     }
-    fragments = metadata.fragments
-    if metadata.state is LedgerState.OPEN:
-        fragments = fragments[-1:]
-    return any(leaving.intersection(fragment.bookies) for fragment in fragments)
+    return bool(leaving.intersection(metadata.last_fragment.bookies))
 
 
 def missing_ranges(

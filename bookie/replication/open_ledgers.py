@@ -69,7 +69,9 @@ class OpenLedgers:
             known = NO_ENTRY if sign is None else sign.lac
             sign = self._signs[ledger_id] = _Sign(version, max(lac, known), now)
         if now - sign.since_s < self._grace_s:
-            raise PutOff("open", f"ledger {ledger_id} is open, and its writer may go on")
+            raise PutOff(
+                "open", f"ledger {ledger_id} is not closed, and its writer or a recovery may go on"
+            )
         leaving = set(mark.missing)
         last = metadata.last_fragment.bookies
         if metadata.state is LedgerState.OPEN:

@@ -119,6 +119,11 @@ async def test_a_pace_lets_no_more_through_than_it_says(monkeypatch: pytest.Monk
     assert len(slept) == 3
 
 
+async def test_under_a_rate_what_is_moved_at_a_time_is_small() -> None:
+    for bytes_per_s, part in ((1_000_000, 8_000), (1, 1), (1 << 40, 50_000), (None, 50_000)):
+        assert Pace(bytes_per_s).part(50_000, 8) == part
+
+
 def test_a_reason_says_who_is_in_limbo_where_that_is_the_reason() -> None:
     limbo = FencelogError(ErrorCode.LEDGER_IN_LIMBO, "forgot")
     away = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")

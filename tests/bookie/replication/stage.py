@@ -73,11 +73,12 @@ class Hooked:
 
     def __init__(self, cluster: LocalCluster, bookie: str) -> None:
         self._cluster = cluster
-        self._bookie = bookie
+        self.bookie = bookie
         self._client: Any = cluster.client(bookie)
         self.before: Callable[[str], Awaitable[None]] | None = None
         self.after_add: Callable[[], None] = lambda: None
         self.adds = 0
+        self.is_deaf = False
         cluster.put(bookie, self)
 
     def __getattr__(self, name: str) -> Any:
@@ -85,11 +86,13 @@ class Hooked:
 
     def use_current(self) -> None:
         """Talk to the bookie as it is after a restart."""
-        self._client = self._cluster.client(self._bookie)
-        self._cluster.put(self._bookie, self)
+        self._client = self._cluster.client(self.bookie)
+        self._cluster.put(self.bookie, self)
 
     def add(self, run: bytes, **options: Any) -> None:
         self.adds += 1
+        if self.is_deaf:
+            return
         self._client.add(run, **options)
         self.after_add()
 

@@ -125,6 +125,14 @@ def test_an_open_end_is_left_alone_and_has_to_be_closed_for_a_bookie_that_leaves
         assert plan(GROWN.in_recovery(), mark) == RepairPlan(needs_close=True)
         assert plan(GROWN, marked(cause), b=AWAY).needs_close is False
         assert plan(GROWN.in_recovery(), marked(cause)).needs_close
+
+
+def test_a_recovery_is_finished_before_its_ledger_counts_as_repaired() -> None:
+    """Whoever began it may be gone, and nothing can be compared until the close."""
+    for cause in Cause:
+        assert plan(GROWN.in_recovery(), marked(cause)) == RepairPlan(needs_close=True)
+        assert plan(GROWN.in_recovery(), marked(cause, bookie="elsewhere")).is_done
+        assert plan(GROWN, marked(cause, bookie="elsewhere")).is_done
     for cause in (Cause.MISSING_COPIES, Cause.DAMAGED, Cause.PLACEMENT):
         assert plan(GROWN, marked(cause, bookie="d")).is_done
 

@@ -114,6 +114,28 @@ async def test_an_open_last_fragment_is_closed_by_recovery_after_the_grace_time(
         await writer.close()
 
 
+async def test_a_recovery_that_was_left_is_finished_before_its_mark_goes(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers
+) -> None:
+    """The writer died before a copy arrived, and whoever began to recover its ledger has too."""
+    hooks = [Hooked(cluster, bookie) for bookie in cluster.bookies]
+    writer = await cluster.write(*PAYLOADS[:20])
+    (behind, *_), _ = await members(cluster, writer.metadata)
+    deaf = next(hook for hook in hooks if hook.bookie == behind)
+    deaf.is_deaf = True
+    for payload in PAYLOADS[20:]:
+        writer.append(payload)
+    await until(lambda: writer.last_add_confirmed == 59)
+    await writer.abandon()
+    deaf.is_deaf = False
+    metadata, version = await cluster.ledgers.get(writer.ledger_id)
+    await cluster.ledgers.update(metadata.in_recovery(), version)
+    await mark(marks, writer.ledger_id, behind, Cause.MISSING_COPIES)
+    async with running(cluster.worker(open_ledger_grace_ms=0)):
+        await healed(marks)
+    await check_copies(cluster, writer.ledger_id, PAYLOADS)
+
+
 async def test_a_writer_that_makes_progress_is_not_ended(
     cluster: LocalCluster, marks: UnderReplicatedLedgers
 ) -> None:

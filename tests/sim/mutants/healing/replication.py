@@ -250,6 +250,19 @@ RARE = (
         ),
     ),
     Mutant(
+        "recovering-is-repaired",
+        "MAINTENANCE.md: re-replication",
+        "A ledger that is being recovered, of which nothing is compared, loses its mark.",
+        (
+            Edit(
+                CORE,
+                "_needs_close",
+                "    if metadata.state is LedgerState.IN_RECOVERY:\n",
+                "    if metadata.state is not LedgerState.OPEN and not mark.missing:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "changed-during-a-recovery",
         RULE,
         "Fragments change under a recoverer, whose close expects them as they were.",

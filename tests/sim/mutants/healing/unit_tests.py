@@ -9,6 +9,7 @@ TESTS = {
         "changed-during-a-recovery",
         "unavailable-is-missing",
         "first-fragment-alone",
+        "recovering-is-repaired",
     ),
     "tests/bookie/replication/test_repair.py": (
         "copied-without-a-digest",
