@@ -1,10 +1,11 @@
-"""The whole suite on two cores: what is played in virtual time beside what runs for real.
+"""The whole suite on two cores, in three parts that run side by side.
 
     python tests/run_suite.py [ARGUMENTS OF PYTEST]
 
-With arguments it is pytest. The played half (simulator, crash images, house rules, protocol
-stories) computes without waiting for anything; it runs at low priority, so that the other half,
-with its processes and time-outs, gets a core whenever it asks for one. Batch reads from Spark are
+With arguments it is pytest. The played part (simulator, crash images, house rules, protocol
+stories) computes without waiting for anything; it runs at low priority, so that the others, with
+their processes and time-outs, get a core whenever they ask for one. The part of whole processes
+(clusters, drills) mostly waits. Each part lists its slowest tests. Batch reads from Spark are
 tested a second time, on the oldest Spark that is supported (``make oldest-spark``).
 """
 
@@ -13,7 +14,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 PLAYED = (
     "tests/sim",
@@ -23,7 +27,9 @@ PLAYED = (
     "tests/scripts",
     "tests/properties",
 )
+PROCESSES = ("tests/processes",)
 PYTEST = (sys.executable, "-m", "pytest")
+WHOLE = (*PYTEST, "--durations=20")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
 ON_SPARK = (
     *("-m", "pytest", "-m", "spark"),
@@ -32,25 +38,38 @@ ON_SPARK = (
 
 
 def run_whole() -> int:
-    """Exit code: 0 if all parts passed."""
+    """Exit code: 0 if all parts passed. The output of parts in the background comes last."""
+    with (
+        background(("nice", "-n", "10", *WHOLE, *PLAYED)) as played,
+        background((*WHOLE, *PROCESSES)) as processes,
+    ):
+        ignored = (f"--ignore={path}" for path in (*PLAYED, *PROCESSES))
+        others = subprocess.run((*WHOLE, *ignored), check=False).returncode
+        oldest = run_oldest_spark()
+        failed = finish(*processes), finish(*played)
+        return others or oldest or max(map(abs, failed))
+
+
+@contextmanager
+def background(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """Run a command; yields its process and its output."""
     with tempfile.TemporaryFile() as output:
-        played = subprocess.Popen(
-            ("nice", "-n", "10", *PYTEST, *PLAYED), stdout=output, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            others = subprocess.run(
-                (*PYTEST, *(f"--ignore={path}" for path in PLAYED)), check=False
-            )
-            oldest = run_oldest_spark()
-            failed = played.wait()
+            yield process, output
         finally:
-            played.kill()
-            played.wait()
-        output.seek(0)
-        sys.stdout.flush()
-        sys.stdout.buffer.write(output.read())
-        sys.stdout.flush()
-    return others.returncode or oldest or failed
+            process.kill()
+            process.wait()
+
+
+def finish(process: subprocess.Popen[bytes], output: IO[bytes]) -> int:
+    """Exit code of a part, when it has ended and its output is shown."""
+    failed = process.wait()
+    output.seek(0)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(output.read())
+    sys.stdout.flush()
+    return failed
 
 
 def run_oldest_spark() -> int:
