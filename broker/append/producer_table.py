@@ -187,9 +187,11 @@ class ProducerTable:
             self._producers[sequences.id] = ProducerState(
                 sequences.epoch, _end(sequences), (*before, recent)
             )
-            self._producers.move_to_end(sequences.id)
             self._changed.add(sequences.id)
-            self._forget_silent()
+        # Also where it was known already: of events that were cut off a takeover has what was
+        # written later, and reads what was written before that.
+        self._producers.move_to_end(sequences.id)
+        self._forget_silent()
         in_flight = self._in_flight.get(sequences.id)
         if in_flight is not None:
             while in_flight and (in_flight[0].sequences.epoch, _end(in_flight[0].sequences)) <= (
@@ -203,8 +205,9 @@ class ProducerTable:
     def _commit_key(self, key: bytes, recent: RecentAppend) -> None:
         known = self._keys.get(key)
         if known is None or known.offset < recent.offset:
-            self._remember_key(key, recent)
+            known = recent
             self._changed_keys.add(key)
+        self._remember_key(key, known)
         self._in_flight_keys.pop(key, None)
 
     def _remember_key(self, key: bytes, recent: RecentAppend) -> None:

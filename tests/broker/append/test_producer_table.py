@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from dataclasses import replace
+from random import Random  # noqa: TID251 - seeded, so that a failure can be repeated
 
 import pytest
 
@@ -52,8 +54,12 @@ def refused(table: ProducerTable, wanted: SequenceRange) -> tuple[ErrorCode, dic
     return caught.value.code, caught.value.extra
 
 
-def rebuilt(*sources: ProducerTable, changes: list[list[object]] | None = None) -> ProducerTable:
-    table = ProducerTable()
+def rebuilt(
+    *sources: ProducerTable,
+    changes: list[list[object]] | None = None,
+    policy: Policy | None = None,
+) -> ProducerTable:
+    table = ProducerTable(policy)
     state = PartitionState([table])
     events = [event for source in sources for event in source.snapshot()] + (changes or [])
     for event in json.loads(json.dumps(events)):
@@ -245,6 +251,49 @@ def test_parts_of_a_snapshot_are_not_taken_for_the_whole() -> None:
     for entry in entries:
         end = settle(half, *entry, offset=end)
     assert told(half) == told(table)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_that_were_cut_off_forget_nobody_else(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A takeover has any part of the last changes, and reads the entries after those before: it
+    remembers whoever the previous owner remembered, in the same order."""
+    monkeypatch.setattr(module, "ROWS_PER_EVENT", 1)
+    monkeypatch.setattr(module, "MAX_IDEMPOTENCY_KEYS", 3)
+    chance, policy = Random(seed), replace(Policy(), max_producers=3)
+    table, counts = ProducerTable(policy), Counter[bytes]()
+    entries: list[tuple[int, SequenceRange, SequenceRange]] = []
+
+    def write(number: int) -> None:
+        producer = producer_digest(b"%d" % chance.randrange(6))
+        if table.get(producer) is None:
+            counts[producer] = 0
+        ranges = sequences(counts[producer], producer=producer), key(str(chance.randrange(6)))
+        counts[producer] += 1
+        entries.append((2 * number, *ranges))
+        settle(table, *ranges, offset=2 * number)
+
+    for number in range(12):
+        write(number)
+    events = list(table.snapshot())
+    list(table.changes())
+    known = len(entries)
+    for number in range(known, known + 8):
+        write(number)
+    changes = list(table.changes())
+    for cut in range(len(changes) + 1):
+        half = rebuilt(changes=[*events, *changes[:cut]], policy=policy)
+        for offset, *ranges in entries[half.end_offset // 2 :]:
+            settle(half, *ranges, offset=offset)
+        assert remembered(half) == remembered(table)
+
+
+def remembered(table: ProducerTable) -> tuple[list[list[object]], list[list[object]]]:
+    """The producers and keys in their order; of producers how far they are."""
+    events = list(table.snapshot())
+    producers = [row[:3] for event in events for row in event[1]]
+    return producers, [row for event in events for row in event[2]]
 
 
 @pytest.mark.parametrize("event", [["producers"], ["producers", [["zz", 0, 0, []]], [], 1]])

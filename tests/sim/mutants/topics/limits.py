@@ -126,7 +126,7 @@ PRODUCERS_FORGOTTEN = (
             Edit(
                 PRODUCERS,
                 "ProducerTable._commit_sequence",
-                "            self._producers.move_to_end(sequences.id)\n",
+                "        self._producers.move_to_end(sequences.id)\n",
                 "",
             ),
         ),
@@ -162,3 +162,24 @@ PRODUCERS_FORGOTTEN = (
 )
 
 MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN
+
+CUT_OFF = (
+    Mutant(
+        "known-before-keeps-its-place",
+        "SEMANTICS.md, exactly once: max_producers",
+        "A takeover that finds a part of the last events forgets who wrote before others, by them.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable._commit_sequence",
+                "        self._producers.move_to_end(sequences.id)\n"
+                "        self._forget_silent()\n",
+                "        if known is None or known.end_offset <= recent.offset:\n"
+                "            self._producers.move_to_end(sequences.id)\n"
+                "            self._forget_silent()\n",
+            ),
+        ),
+    ),
+)
+"""A mutant that one history in thousands would meet: a takeover has to find a part of what was
+recorded together."""

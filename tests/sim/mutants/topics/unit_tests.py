@@ -110,6 +110,7 @@ TESTS = {
         "attempts-count-as-appended",
     ),
     "tests/broker/append/test_producer_table.py": (
+        "known-before-keeps-its-place",
         "former-epoch-accepted",
         "gap-accepted",
         "nobody-is-forgotten",
