@@ -2,6 +2,9 @@
 
 No entry log is opened: the scrubber finds out whether the runs that the index points to can still
 be read. The time is linear in runs, and at most MAX_LISTED_RUNS of each place are read at a time.
+
+A list names only what is durable: whoever finds all copies there lets go of others. An entry in the
+cache may have been added for somebody who died before its answer, and a power loss would take it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
     # An entry moves from the cache to the index and never back: an entry found in neither, with
     # the cache read first, was in neither place.
     places = shard.cache.first_ranges(ledger_id, from_entry, MAX_LISTED_RUNS)
+    are_cached = any(places)
     if from_entry <= state.last_entry:
         index = shard.storage.index
         places.append(
@@ -36,7 +40,9 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
                 ]
             )
         )
-        shard.reads.known(ledger_id)  # else it was deleted while we looked
+    if are_cached:  # what is cached is in the journal, and perhaps not synced yet
+        await shard.settle()
+    shard.reads.known(ledger_id)  # else it was deleted while we looked
     ranges, next_entry = first_page(places, from_entry, MAX_LISTED_RUNS)
     # The ledger may have been dropped meanwhile, and even repaired since: then we may have looked
     # before its entries were back.

@@ -152,9 +152,9 @@ class BookieClient(Protocol):
     async def list_entries(
         self, ledger_id: int, from_entry: int = 0, *, incarnation: str | None = None
     ) -> EntryList:
-        """List the entries of a ledger that this bookie has, from ``from_entry`` on, according to
-        its index and its cache: no entry is read (BP-34). Ask again from ``next_entry`` until it is
-        None.
+        """List the entries of a ledger that this bookie has, durably, from ``from_entry`` on,
+        according to its index and its cache: no entry is read (BP-34). Ask again from
+        ``next_entry`` until it is None.
 
         ``incarnation``: the only one whose answer counts, as for ``add``. Raises FencelogError:
         NO_SUCH_LEDGER is an explicit negative; UNSUPPORTED_VERSION: an older bookie, which was not

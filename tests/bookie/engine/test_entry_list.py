@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
 from itertools import pairwise
 from typing import Any
@@ -115,6 +116,35 @@ async def test_a_list_reads_no_entry_log(
     assert not [call for call in faulty_disk.calls if "entrylog" in call and "read" in call]
     faulty_disk.fails.add("read index")
     assert await refusal(bookie, 1) is ErrorCode.STORAGE_FAILED  # unknown, not "none"
+
+
+async def test_a_list_waits_until_what_it_names_is_durable(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """The process that added it may be gone: whoever lists it next lets go of other copies."""
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0))
+    faulty_disk.waits.add("sync .journal")
+    answers: list[FencelogError | None] = []
+    bookie.add(requests.run(1, 1), recovery=True, on_reply=answers.append)
+    listing = asyncio.create_task(listed(bookie, 1))
+    other = asyncio.create_task(refusal(bookie, 2))
+    await other
+    await asyncio.sleep(0.05)
+    assert not listing.done()
+    faulty_disk.waits.clear()
+    assert await listing == [0, 1]
+    assert answers == [None]
+
+
+async def test_what_could_not_be_made_durable_is_not_listed(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0))
+    faulty_disk.fails.add("sync .journal")
+    bookie.add(requests.run(1, 1), recovery=True, on_reply=lambda error: None)
+    assert await refusal(bookie, 1) is ErrorCode.STORAGE_FAILED
 
 
 async def test_unknown_and_deleted_ledgers_are_negatives(

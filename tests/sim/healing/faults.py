@@ -9,11 +9,29 @@ from functools import partial
 
 from fencelog.ledgers.errors import FencelogError
 from tests.sim.healing.marker import mark_at_random
-from tests.sim.healing.plan import ANEW, BRIEF, DELETE, FLIP, LOSE, LOSE_TARGET, MARK, RETURN
+from tests.sim.healing.plan import (
+    ANEW,
+    BRIEF,
+    DELETE,
+    FLIP,
+    LOSE,
+    LOSE_TARGET,
+    MARK,
+    RETURN,
+    STALLED,
+    UNSYNCED,
+)
 from tests.sim.ledgers.cluster import BookieMachine, Cluster, Session
 from tests.sim.ledgers.faults import Moments
+from tests.sim.ledgers.restarts import JOURNAL_SUFFIX
 from tests.sim.oracle.history import History
 from tests.sim.plan.plan import Fault
+
+MOST_SLOWLY = 3_000
+"""The factor by which syncs take longer, at most: seconds."""
+
+MOST_STALLED_S = 10.0
+LOOK_S = 0.01
 
 
 class HealingFaults:
@@ -55,6 +73,13 @@ class HealingFaults:
                 lose(self._cluster, self._cluster.bookies[fault.target])
             case kind if kind == LOSE_TARGET:
                 return self._lose_target()
+            case kind if kind == STALLED:
+                disk = self._cluster.bookies[fault.target].disk
+                disk.slow_sync(JOURNAL_SUFFIX, fault.size * MOST_SLOWLY)
+                as_before = partial(disk.slow_sync, JOURNAL_SUFFIX, 1.0)
+                self._cluster.in_world(_later(fault.duration_ms / 1000, as_before))
+            case kind if kind == UNSYNCED:
+                return await self._fail_power(fault)
             case kind if kind == MARK:
                 work = partial(
                     mark_at_random,
@@ -105,6 +130,30 @@ class HealingFaults:
         machine.replace_disk()
         machine.start()
         return True
+
+    async def _fail_power(self, fault: Fault) -> bool:
+        """Fail the power of the first bookie whose disk has answered nothing for so long, or that
+        has listed meanwhile what it has not acknowledged. All that it has acknowledged stays."""
+        machine: BookieMachine | None = None
+        while machine is None:
+            await asyncio.sleep(LOOK_S)
+            if self.is_over:
+                return False
+            machine = self._stalled(fault.size * MOST_STALLED_S)
+        machine.hold_down()
+        machine.kill(power_loss=True)
+        self._cluster.in_world(_later(fault.duration_ms / 1000, machine.start))
+        return True
+
+    def _stalled(self, for_s: float) -> BookieMachine | None:
+        for name, machine in sorted(self._cluster.bookies.items()):
+            bookie, process = machine.bookie, machine.process
+            if bookie is not None and process is not None and process.is_alive:
+                stalled_s = max(shard.journal.stalled_s for shard in bookie.shards)
+                memory = self._history.bookie(name)
+                if stalled_s > for_s or (stalled_s and memory.listed - memory.entries.keys()):
+                    return machine
+        return None
 
     def _is_in_use(self, bookie: str) -> bool:
         """Tell whether a ledger that is not closed names the bookie: its disk is not to spare."""

@@ -19,6 +19,7 @@ _BAD_DATA = ("rot entry log", "rot journal", "rot journal, crash", "bad memory")
 LOSE, LOSE_TARGET, MARK, DELETE = "lose bookie", "lose target", "mark at random", "delete copied"
 FLIP = "bits flip"
 BRIEF, RETURN, ANEW = "away for a moment", "comes back", "begins anew"
+STALLED, UNSYNCED = "slow journal", "power loss before a sync"
 
 HEALING_TARGETS = {
     LOSE: "victim",
@@ -27,6 +28,8 @@ HEALING_TARGETS = {
     DELETE: "all",
     FLIP: "bookie",
     BRIEF: "bookie",
+    STALLED: "bookie",
+    UNSYNCED: "all",
     RETURN: "victim",
     ANEW: "victim",
 }
@@ -63,8 +66,14 @@ AUDITORS = ("a1", "a2")
 GRACE_MS = (2_000, 3_000)
 """The time after which a bookie is lost: longer than a restart takes."""
 
+_LATE = Moment("start", 0, 1_600)
+"""When all bookies have joined."""
+
 HEALING_FAULTS = {*TARGETS, *HEALING_TARGETS} - {*_BAD_DATA}
 """Every kind of fault that these histories may draw."""
+
+STAGED_EVERY, STAGED_AT = 10, 7
+"""The place, in so many seeds in a row, of the staged one."""
 
 COPYING = "recovery add"
 """The event of a copy that comes to a bookie, also in a recovery."""
@@ -169,6 +178,8 @@ def draw_healing_plan(seed: int) -> HealingPlan:
         decommission_ms=lost_ms + random.choice((500, 2_000)),
         faults=(*faults, *_on_auditors(random, base)),
     )
+    if seed % STAGED_EVERY == STAGED_AT:
+        return _unsynced(Random(f"healing staged {seed}"), plan, loss)
     if plan.decommission is None:
         return replace(plan, faults=(*plan.faults, loss))
     if plan.decommission == "lost":
@@ -232,6 +243,22 @@ def _on_auditors(random: Random, base: Plan) -> list[Fault]:
             moment = Moment("start", 0, at_ms + random.choice((0, 50, 500)))
             faults.append(Fault(moment, BRIEF, f"b{number + 1}", 300, random.random()))
     return faults
+
+
+def _unsynced(random: Random, plan: HealingPlan, loss: Fault) -> HealingPlan:
+    """A bookie is lost, and the one that can take its place takes seconds to sync what it gets: its
+    power fails while it holds copies that are not durable yet. Workers lose their locks meanwhile,
+    and others go on where they were."""
+    target = f"b{plan.base.bookies + 1}"
+    length_ms = plan.base.length_ms
+    faults = [Fault(_LATE, STALLED, target, length_ms, random.choice((0.3, 1.0)))]
+    for nth in (1, 2, 4, 7, 11, 16):
+        moment = Moment(COPYING, nth, random.choice((0, 5)))
+        workers = [f"h{number + 1}" for number in range(plan.workers)]
+        faults += [Fault(moment, "session expires", worker, 1, 0.5) for worker in workers]
+        stalled = random.choice((0.1, 0.2, 0.3))
+        faults.append(Fault(moment, UNSYNCED, "all", random.choice((20, 300)), stalled))
+    return replace(plan, late_bookies=1, loss="for good", decommission=None, faults=(*faults, loss))
 
 
 def _on_leaving(random: Random, base: Plan) -> list[Fault]:

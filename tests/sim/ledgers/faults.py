@@ -10,11 +10,11 @@ from functools import partial
 
 from fencelog.bookie.storage.entry_log import ENTRY_LOG_SUFFIX
 from tests.sim.engine.process import Process
+from tests.sim.ledgers.aims import aimed
 from tests.sim.ledgers.cluster import BookieMachine, Cluster
 from tests.sim.ledgers.restarts import JOURNAL_SUFFIX, Restarts
 from tests.sim.metadata.emptied import Emptied
 from tests.sim.metadata.store import SimStore
-from tests.sim.plan.aims import aimed
 from tests.sim.plan.plan import Fault, Moment
 
 Undo = Callable[[], None]

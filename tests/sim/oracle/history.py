@@ -51,8 +51,8 @@ class BookieMemory:
     entries: dict[tuple[int, int], int] = field(default_factory=dict)
     """Acknowledged by the present incarnation."""
     listed: set[tuple[int, int]] = field(default_factory=set)
-    """Entries that the present incarnation has listed: it may have stored one without having been
-    able to acknowledge it."""
+    """Entries that the present incarnation has listed, which is as good as an acknowledgement: it
+    may have stored one without having been able to acknowledge it."""
     from_writers: set[tuple[int, int]] = field(default_factory=set)
     """Entries that it took from a writer, not from a recoverer, in any incarnation."""
     previous_entries: set[tuple[int, int]] = field(default_factory=set)
@@ -71,7 +71,7 @@ class BookieMemory:
 
     def forget(self, ledger_id: int) -> None:
         """Release the bookie from its promises for this ledger."""
-        for entries in (self.entries, self.previous_entries):
+        for entries in (self.entries, self.listed, self.previous_entries):
             for entry in [entry for entry in entries if entry[0] == ledger_id]:
                 entries.pop(entry) if isinstance(entries, dict) else entries.discard(entry)
         self.lacs.pop(ledger_id, None)

@@ -132,11 +132,12 @@ class ObservedBookie(Bookie):
         super().write_lac(ledger_id, lac, on_reply=report)
 
     async def read(self, ledger_id: int, first_entry_id: int, **limits: Any) -> ReadReply:
-        before = self._memory().entries.get((ledger_id, first_entry_id))
+        memory, entry = self._memory(), (ledger_id, first_entry_id)
+        had_it = entry in memory.entries or entry in memory.listed
         try:
             reply = await super().read(ledger_id, first_entry_id, **limits)
         except FencelogError as error:
-            self._failed(error, ledger_id, first_entry_id, had_it=before is not None)
+            self._failed(error, ledger_id, first_entry_id, had_it=had_it)
             self._answered_fencing(ledger_id, error, fence=limits.get("fence", False))
             raise
         self._answered_fencing(ledger_id, None, fence=limits.get("fence", False))
@@ -184,10 +185,11 @@ class ObservedBookie(Bookie):
         return reply
 
     def _promised(self, ledger_id: int) -> set[int]:
-        """The entries that it has acknowledged, whatever it went through since; of those that it
-        lost with a disk, what the ledger kept: nothing else is ever brought back."""
+        """The entries that it has acknowledged or listed, whatever it went through since; of those
+        that it lost with a disk, what the ledger kept: nothing else is ever brought back."""
         memory, metadata = self._memory(), self.history.latest(ledger_id)
-        promised = {entry for ledger, entry in memory.entries if ledger == ledger_id}
+        known = (*memory.entries, *memory.listed)
+        promised = {entry for ledger, entry in known if ledger == ledger_id}
         if metadata is not None:
             promised |= {
                 entry

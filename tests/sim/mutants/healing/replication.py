@@ -25,6 +25,14 @@ _ANY_END = Edit(
 )
 """The change of a fragment whatever entries it has: the second guard of its end."""
 
+LISTED_EARLY = Edit(
+    "fencelog.bookie.engine.entry_list",
+    "list_entries",
+    "if are_cached:",
+    "if are_cached and from_entry < 0:",
+)
+"""The list of what is in the cache, synced or not."""
+
 _COPY = (
     "            await self._copy(metadata, wanted, step.fragment, target, incarnation, "
     "step.bookie_id)\n"
@@ -132,7 +140,14 @@ MUTANTS = (
                 "            await adds.settle()\n",
                 "",
             ),
+            LISTED_EARLY,
         ),
+    ),
+    Mutant(
+        "listed-before-durable",
+        RULE,
+        "A bookie lists copies that a worker which has died since has left in its memory.",
+        (LISTED_EARLY,),
     ),
     Mutant(
         "not-compared-after-copying",
