@@ -241,23 +241,44 @@ BELOW = replace(
     recoverers=(1,),
     recover_at=Moment("ensemble", 1, 5),
     spares=(1,),
-    bursts=(25, 60),
+    bursts=(60,),
     other_kinds=(0,),
     scenes=(
         (
             clog("w>m3", (3_000,), "bookie ack", 3),
             clog("w>s1", (2_000,), "created", 1),
             clog("m2>r", (100, 200), "created", 1),
-            Step("kill bookie", "m1", ("bookie ack",), (20, 30, 40), (0, 5), (7_000,)),
+            Step("kill bookie", "m1", ("bookie ack",), (40, 50, 60), (0, 5), (7_000,)),
         ),
     ),
 )
 """A recovery begins right after an ensemble change. Of the last ensemble, one bookie has nothing
 yet, one has missed all that came before, and the third is slow to tell of it."""
 
+REWRITTEN = replace(
+    MISSED,
+    recoverers=(1,),
+    recover_at=Moment("bookie ack", 9, 20),
+    spares=(1,),
+    bursts=(25,),
+    other_kinds=(0,),
+    scenes=(
+        (
+            clog("w>m1", (3_000,), "bookie ack", 3),
+            clog("w>m3", (3_000,), "bookie ack", 3),
+            clog("r>m1", (60,), "created", 1),
+            clog("r>m3", (30,), "created", 1),
+            Step("slow disk", "m3", ("recovery add",), (1,), (0,), (7_000,), (1.0,)),
+            Step("kill bookie", "m1", ("recovery add",), (1,), (0, 5), (7_000,)),
+        ),
+    ),
+)
+"""One bookie alone has the last entries. When a recovery writes them again, another member fails
+and is replaced, and the disk of the third is slow to take them."""
+
 STAGED: dict[int, tuple[Theme, ...]] = {
     7: (UNREADABLE, RENAMED),
-    9: (FULL,),
+    9: (FULL, REWRITTEN),
     11: (REPLAYED,),
     17: (AMID_FLUSHES, LEFT_OUT, AMID_FLUSHES, BELOW),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),

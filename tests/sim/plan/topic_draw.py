@@ -22,6 +22,7 @@ from tests.sim.plan.topic_plan import (
     SubscriptionPlan,
     TopicPlan,
 )
+from tests.sim.plan.topic_staged import with_stages
 from tests.sim.plan.topic_subscribers import with_subscribers
 
 SHAPES = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2))
@@ -154,7 +155,7 @@ def draw_topic_plan(seed: int) -> TopicPlan:
     """Draw everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
     drawn = with_refusals(with_http(with_bookies(with_subscribers(plan))))
-    return with_commits(with_owners(with_limits(drawn)))
+    return with_stages(with_commits(with_owners(with_limits(drawn))))
 
 
 class _Draw:

@@ -12,6 +12,7 @@ from random import Random  # noqa: TID251 - seeded by the plan's own seed
 from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE
 from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
 from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_owners import usurpers
 from tests.sim.plan.topic_plan import ConsumerPlan, Sending, SubscriptionPlan, TopicPlan
 
 EVERY = 20
@@ -108,9 +109,10 @@ def _consumer(random: Random, subscription: int) -> ConsumerPlan:
 def _with_few_producers(random: Random, plan: TopicPlan) -> TopicPlan:
     """More producers than a partition remembers, and nothing of its log goes: all of it is read in
     the end. The first producer writes so much that what the others wrote is known from snapshots
-    alone."""
+    alone. In every other such history owners are replaced all the time."""
     kept = {name: value for name, value in plan.overrides.items() if "retention" not in name}
-    number = random.choice((3, 4, 5))
+    is_replaced = bool(plan.seed // EVERY % 2)
+    number = random.choice((5, 6) if is_replaced else (3, 4, 5))
     drawn = [plan.producers[n % len(plan.producers)] for n in range(number)]
     producers = [
         replace(
@@ -119,15 +121,20 @@ def _with_few_producers(random: Random, plan: TopicPlan) -> TopicPlan:
             partition=0,
             over_http=False,
             conditions="sequence",
-            sendings=_sendings(random, (60, 150)) if n else _sendings(random, (10,), 100),
+            sendings=_sendings(random, (150, 300) if is_replaced else (60, 150))
+            if n
+            else _sendings(random, (10,), 100),
             restarts=random.choice((0.0, 0.1)),
         )
         for n, producer in enumerate(drawn)
     ]
+    most = number - 1 if is_replaced else random.choice((1, number - 1, number - 1))
+    replaced = usurpers(random, plan) if is_replaced else ()
     return replace(
         plan,
         partitions=1,
-        overrides=kept | {"max_producers": random.choice((1, number - 1, number - 1))},
+        faults=(*plan.faults, *replaced),
+        overrides=kept | {"max_producers": most},
         producers=tuple(producers),
         readers=tuple(replace(reader, partition=0) for reader in plan.readers),
         subscriptions=(),

@@ -53,21 +53,21 @@ def with_owners(plan: TopicPlan) -> TopicPlan:
     random = Random(f"topic owners {plan.seed}")
     place = plan.seed % EVERY
     if plan.seed % MOVED_EVERY == MOVED_AT:
-        return _moved(random, _one_partition(plan))
+        return _moved(random, one_partition(plan))
     if plan.seed % MOVED_EVERY == UNANSWERED_AT:
-        return _unanswered(random, _one_partition(plan))
+        return _unanswered(random, one_partition(plan))
     if plan.seed % MOVED_EVERY == SOUGHT_AT:
-        return _sought(random, _one_partition(plan))
+        return _sought(random, one_partition(plan))
     if place == ROVING_AT:
-        return _roving(random, _one_partition(plan))
+        return _roving(random, one_partition(plan))
     if place == REPLACED_AT:
         scene = REPLACED[plan.seed // EVERY % len(REPLACED)]
-        return scene(random, _one_partition(plan))
+        return scene(random, one_partition(plan))
     return plan
 
 
-def _one_partition(plan: TopicPlan) -> TopicPlan:
-    """Without quotas, time to live and retention, subscriptions and readers."""
+def one_partition(plan: TopicPlan) -> TopicPlan:
+    """Return the plan without quotas, time to live and retention, subscriptions and readers."""
     kept = ("ensemble_size", "write_quorum", "ack_quorum", "idempotency_window_ms")
     return replace(
         plan,
@@ -91,13 +91,13 @@ def _overtaken(random: Random, plan: TopicPlan) -> TopicPlan:
     return replace(
         plan,
         overrides={**plan.overrides, "roll_entries": 1_000},
-        producers=(_producer(random, "p1", "sequence", wanders=0.5),),
-        faults=(*late_servers(plan.brokers, LENGTH_MS), *_usurpers(random, plan)),
+        producers=(producer(random, "p1", "sequence", wanders=0.5),),
+        faults=(*late_servers(plan.brokers, LENGTH_MS), *usurpers(random, plan)),
     )
 
 
-def _usurpers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
-    """One broker after the other believes."""
+def usurpers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
+    """Yield faults by which one broker after the other believes."""
     for begin_ms in range(random.randint(100, 300), LENGTH_MS, random.choice((150, 250, 400))):
         broker = f"k{random.randint(1, plan.brokers)}"
         at_ms = begin_ms + random.randint(0, 50)
@@ -108,14 +108,14 @@ def _changing(random: Random, plan: TopicPlan) -> TopicPlan:
     """Rolls and the state log change the ledger list at once. That takes a new owner long, and
     another one takes the log over meanwhile."""
     slow_s = random.choice((0.1, 0.15, 0.2))
-    usurpers = [fault for _ in range(3) for fault in _usurpers(random, plan)]
+    often = [fault for _ in range(3) for fault in usurpers(random, plan)]
     return replace(
         plan,
         overrides={**plan.overrides, "roll_entries": random.choice((2, 5))},
-        producers=tuple(_producer(random, f"p{n}", "none", wanders=0.5) for n in (1, 2, 3)),
+        producers=tuple(producer(random, f"p{n}", "none", wanders=0.5) for n in (1, 2, 3)),
         subscriptions=(_subscription(random),),
         consumers=tuple(_consumer(random, f"c{n}") for n in (1, 2, 3, 4)),
-        faults=(*usurpers, *_after_takeovers(random, plan, slow_s)),
+        faults=(*often, *_after_takeovers(random, plan, slow_s)),
     )
 
 
@@ -136,7 +136,7 @@ def _roving(random: Random, plan: TopicPlan) -> TopicPlan:
     return replace(
         plan,
         overrides={**plan.overrides, "roll_entries": random.choice((5, 20, 1_000))},
-        producers=(_producer(random, "p1", "none", wanders=0.1, count=400),),
+        producers=(producer(random, "p1", "none", wanders=0.1, count=400),),
         subscriptions=(_subscription(random),),
         consumers=(replace(_consumer(random, "c1"), roves=True),),
         faults=tuple(faults_of_rover(random, plan.brokers, ROVING_MS)),
@@ -160,7 +160,7 @@ def _moved(random: Random, plan: TopicPlan) -> TopicPlan:
     ]
     producers = [
         replace(
-            _producer(random, f"p{n}", random.choice(("none", "key", "sequence")), wanders=0.5),
+            producer(random, f"p{n}", random.choice(("none", "key", "sequence")), wanders=0.5),
             over_http=True,
         )
         for n in (1, 2, 3, 4)
@@ -178,7 +178,7 @@ def _unanswered(random: Random, plan: TopicPlan) -> TopicPlan:
     """The owner does not learn at once whether its change of the ledger list was made, and hands
     the partition over meanwhile: it finishes what it has begun. So few appends come that none waits
     for long enough to end the log before that."""
-    writer = _producer(random, "p1", "none", wanders=0.1, count=20)
+    writer = producer(random, "p1", "none", wanders=0.1, count=20)
     slowly = tuple(
         replace(sending, pause_ms=random.choice((100, 300, 500))) for sending in writer.sendings
     )
@@ -227,7 +227,7 @@ def _sought(random: Random, plan: TopicPlan) -> TopicPlan:
             "retention_bytes": 1,
             "roll_entries": random.choice((1, 2)),
         },
-        producers=(_producer(random, "p1", "none", wanders=0.1),),
+        producers=(producer(random, "p1", "none", wanders=0.1),),
         subscriptions=(_subscription(random),),
         consumers=(consumer,),
         faults=tuple(slow),
@@ -237,9 +237,10 @@ def _sought(random: Random, plan: TopicPlan) -> TopicPlan:
 REPLACED = (_overtaken, _changing, _changing)
 
 
-def _producer(
+def producer(
     random: Random, name: str, conditions: str, wanders: float, count: int = 60
 ) -> ProducerPlan:
+    """Return a producer of the one partition that sends all the time."""
     sendings = tuple(
         Sending(random.randint(5, 40), tuple(random.choice((0, 1)) for _ in range(2)))
         for _ in range(count)

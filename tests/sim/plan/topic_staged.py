@@ -1,0 +1,89 @@
+"""Staged histories of logs that roll while the metadata store is slow, and of dead letters that do
+not get through.
+
+Drawn by a stream of its own, over the plan that the others have made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
+
+from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
+from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_owners import LENGTH_MS, one_partition, producer
+from tests.sim.plan.topic_plan import ConsumerPlan, ReaderPlan, SubscriptionPlan, TopicPlan
+
+EVERY, AT = 20, 19
+"""The place, in so many seeds in a row, of the staged one."""
+
+
+def with_stages(plan: TopicPlan) -> TopicPlan:
+    """The same plan, or that of a staged history."""
+    if plan.seed % EVERY != AT:
+        return plan
+    scene = SCENES[plan.seed // EVERY % len(SCENES)]
+    return scene(Random(f"topic stages {plan.seed}"), one_partition(plan))
+
+
+def _rolling(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Whoever owns the log reaches metadata slowly: messages go on in the next ledger for long
+    before the one before it is closed, while readers ask for the ranges of both."""
+    readers = tuple(
+        ReaderPlan(f"t{n}", 0, Moment("start", 0, 0), random.choice((1, 7, 100))) for n in (1, 2)
+    )
+    return replace(
+        plan,
+        overrides={**plan.overrides, "roll_entries": random.choice((2, 3, 5))},
+        producers=tuple(producer(random, f"p{n}", "none", wanders=0.1) for n in (1, 2)),
+        readers=readers,
+        faults=_on_brokers(plan, "slow metadata", random.choice((0.02, 0.05))),
+    )
+
+
+def _burying(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Messages fail all the time, and of the answers to those who forward them to the dead letters
+    many are lost."""
+    config = SubscriptionConfig(
+        type=random.choice(TYPES),
+        lease_ms=random.choice((100, 300)),
+        backoff_min_ms=0,
+        backoff_max_ms=20,
+        max_deliveries=random.choice((1, 2)),
+    )
+    return replace(
+        plan,
+        partitions=2,
+        dead_letters=1,
+        producers=(producer(random, "p1", "none", wanders=0.1),),
+        subscriptions=(SubscriptionPlan("s1", 0, config),),
+        consumers=(_refuser("c1"), _refuser("c2")),
+        faults=_on_brokers(plan, "answers lost", random.choice((0.2, 0.4))),
+    )
+
+
+def _refuser(name: str) -> ConsumerPlan:
+    """Return a consumer of the one subscription that refuses most of what it gets."""
+    return ConsumerPlan(
+        name,
+        subscription=0,
+        starts_ms=0,
+        pulls=3,
+        thinks_ms=20,
+        through=0.0,
+        vanishes=0.1,
+        refuses=0.7,
+        extends=0.0,
+        seeks=0.0,
+    )
+
+
+def _on_brokers(plan: TopicPlan, kind: str, size: float) -> tuple[Fault, ...]:
+    """Return the fault that befalls all brokers, from the beginning to the end."""
+    return tuple(
+        Fault(Moment("start", 0, 0), kind, f"k{number}", LENGTH_MS, size)
+        for number in range(1, plan.brokers + 1)
+    )
+
+
+SCENES = (_rolling, _burying)
