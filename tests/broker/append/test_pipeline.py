@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import GROUP_BYTES, AppendResult
 from fencelog.broker.append.pending_bytes import PendingBytes
@@ -100,6 +101,43 @@ async def test_publish_times_do_not_follow_a_clock_that_goes_back(bench: Bench) 
     assert [future.result().publish_time_us for future in futures] == [5_000, 5_000, 6_000]
     entries = [read_entry_header(payload) for payload in bench.writer.payloads]
     assert [entry.publish_time_us for entry in entries] == [5_000, 5_000, 6_000]
+
+
+async def test_what_follows_joined_messages_is_not_published_before_them(bench: Bench) -> None:
+    bench.pipeline.append_message(Message(b"a"))
+    await turn()
+    bench.writer.ack(0)
+    bench.pipeline.adopt(4, 9_000)
+    await bench.next_ledger()
+    bench.clock_us = 2_000
+    following = bench.pipeline.append_message(Message(b"b"))
+    await turn()
+    bench.writer.ack(0)
+    assert following.result() == AppendResult(3, 5, 1, 9_000)
+
+
+@pytest.mark.parametrize("last_entry_id", [-1, 0])
+async def test_an_offset_is_expected_behind_what_was_given_up(
+    last_entry_id: int, bench: Bench
+) -> None:
+    """It waits until recovery has said whether that is in the log."""
+    unknown = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
+    given_up = bench.pipeline.append_message(Message(b"a"))
+    await turn()
+    bench.mode.hold(True)
+    bench.pipeline.give_up(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "none"), unknown)
+    assert str(given_up.exception()) == str(unknown)
+    expected = bench.pipeline.append_message(Message(b"b"), AppendConditions(if_offset=0))
+    bench.pipeline.resolve(last_entry_id)
+    await bench.next_ledger()
+    await turn()
+    if last_entry_id == 0:
+        error = expected.exception()
+        assert isinstance(error, FencelogError)
+        assert error.code is ErrorCode.PRECONDITION_FAILED
+    else:
+        bench.writer.ack(0)
+        assert expected.result().offset == 0
 
 
 async def test_messages_gather_while_a_group_is_under_way(bench: Bench) -> None:

@@ -47,7 +47,7 @@ def _contended(random: Random, plan: TopicPlan) -> TopicPlan:
         hurries=random.choice((0.0, 0.3)),
         forgets=random.random() < 0.5,
         producers=(_producer(random),),
-        faults=(*plan.faults[:2], *_takers(random, plan)),
+        faults=(*plan.faults[:2], *_takers(random, plan), *_clocks(plan)),
         length_ms=LENGTH_MS,
     )
     first, *others = (_committer(random, staged, number) for number in range(3))
@@ -66,6 +66,15 @@ def _takers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
         at_ms = begin_ms + random.randint(0, 50)
         broker = f"k{random.randint(1, plan.brokers)}"
         yield Fault(Moment("start", 0, at_ms), kind, broker, random.choice((100, 500)), much)
+
+
+def _clocks(plan: TopicPlan) -> Iterator[Fault]:
+    """Yield faults by which clocks jump ahead, and then half of that back, again and again: what is
+    published last is often ahead of them."""
+    for begin_ms in range(0, LENGTH_MS, 100):
+        for number in range(1, plan.brokers + 1):
+            for at_ms, size in ((begin_ms, 0.51), (begin_ms + 50, 0.495)):
+                yield Fault(Moment("start", 0, at_ms), "clock jumps", f"k{number}", 1, size)
 
 
 def _committer(random: Random, plan: TopicPlan, number: int) -> CommitterPlan:

@@ -83,6 +83,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_cursors.REWOUND,
     *mutants_broker_admin.LATE_LISTS,
     *mutants_commits.STALE,
+    *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them

@@ -222,10 +222,14 @@ class LogHistory:
         )
 
     def published(self, offset: int, count: int, time_us: int) -> None:
-        """Check a publish time that a client was answered: it never differs. FORGOTTEN says
-        nothing."""
+        """Check a publish time that a client was answered: it never differs, and never falls from
+        one message to the next. FORGOTTEN says nothing."""
         if time_us == FORGOTTEN:
             return
+        before = self.times.get(offset - 1, time_us)
+        after = self.times.get(offset + count, time_us)
+        if not before <= time_us <= after:
+            self.violate(21, f"{offset} was published at {time_us}, others at {before} and {after}")
         for place in range(offset, offset + count):
             if self.times.setdefault(place, time_us) != time_us:
                 self.violate(21, f"{place} was published at {self.times[place]}, and at {time_us}")

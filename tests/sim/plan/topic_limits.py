@@ -6,6 +6,7 @@ Drawn by streams of their own, last of all, over the plan that the others have m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
@@ -109,7 +110,7 @@ def _consumer(random: Random, subscription: int) -> ConsumerPlan:
 def _with_few_producers(random: Random, plan: TopicPlan) -> TopicPlan:
     """More producers than a partition remembers, and nothing of its log goes: all of it is read in
     the end. The first producer writes so much that what the others wrote is known from snapshots
-    alone. In every other such history owners are replaced all the time."""
+    alone. In every other such history owners are replaced all the time, and their clocks differ."""
     kept = {name: value for name, value in plan.overrides.items() if "retention" not in name}
     is_replaced = bool(plan.seed // EVERY % 2)
     number = random.choice((5, 6) if is_replaced else (3, 4, 5))
@@ -129,7 +130,7 @@ def _with_few_producers(random: Random, plan: TopicPlan) -> TopicPlan:
         for n, producer in enumerate(drawn)
     ]
     most = number - 1 if is_replaced else random.choice((1, number - 1, number - 1))
-    replaced = usurpers(random, plan) if is_replaced else ()
+    replaced = (*usurpers(random, plan), *_clocks(random, plan)) if is_replaced else ()
     return replace(
         plan,
         partitions=1,
@@ -142,6 +143,12 @@ def _with_few_producers(random: Random, plan: TopicPlan) -> TopicPlan:
         dead_letters=None,
         delays=0.0,
     )
+
+
+def _clocks(random: Random, plan: TopicPlan) -> Iterator[Fault]:
+    """Yield faults by which no two brokers agree on the time."""
+    for number in range(1, plan.brokers + 1):
+        yield Fault(Moment("start", 0, 0), "clock jumps", f"k{number}", 1, random.random())
 
 
 def _sendings(

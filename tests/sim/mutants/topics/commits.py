@@ -145,6 +145,19 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "time-of-a-commit-forgotten",
+        RULE,
+        "What follows the messages of a commit is published before them if the clock is behind.",
+        (
+            Edit(
+                PIPELINE,
+                "AppendPipeline.adopt",
+                "        self.last_publish_us = self.settled_publish_us = publish_time_us\n",
+                "",
+            ),
+        ),
+    ),
 )
 
 STALE: tuple[Mutant, ...] = (

@@ -174,3 +174,21 @@ ENDING = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (*OPENING, *ROLLING, *REPAIRING, *ENDING)
+
+COUNTED = (
+    Mutant(
+        "given-up-not-counted",
+        "SEMANTICS.md, for producers: If-Offset",
+        "What was given up, and may be in the log, is not counted by expected offsets.",
+        (
+            Edit(
+                "fencelog.broker.append.pipeline",
+                "AppendPipeline._recount",
+                "self.tail_offset + sum(entry.count for entry in self._in_flight)",
+                "self.tail_offset",
+            ),
+        ),
+    ),
+)
+"""A mutant that one history in hundreds would meet: a repair has to take longer than an append may,
+and a producer that expects an offset has to come before its end."""

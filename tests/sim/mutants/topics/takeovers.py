@@ -35,4 +35,17 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "clock-behind-a-takeover",
+        "SEMANTICS.md, readers: publish times never decrease",
+        "A takeover does not learn how late the last messages were: its own clock may be behind.",
+        (
+            Edit(
+                "fencelog.broker.ledger_list.ledger_list",
+                "LedgerList.taken_over",
+                "last_publish_us=max(self.last_publish_us, newest),",
+                "last_publish_us=self.last_publish_us,",
+            ),
+        ),
+    ),
 )

@@ -84,6 +84,7 @@ TESTS = {
         "terminated-until-a-takeover",
     ),
     "tests/broker/partition/test_takeover.py": (
+        "clock-behind-a-takeover",
         "changed-ledger-taken-for-closed",
         "sealed-and-not-closed",
         "empty-because-not-found",
@@ -184,6 +185,8 @@ TESTS = {
     ),
     "tests/broker/append/test_pipeline.py": (
         "publish-time-goes-back",
+        "time-of-a-commit-forgotten",
+        "given-up-not-counted",
         "no-hold-at-the-roll",
     ),
     "tests/broker/background/test_missing_cursors.py": ("trimmed-before-cursors-are-complete",),
