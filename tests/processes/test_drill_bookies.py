@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 NO_NAMESPACES = "cannot make a user and mount namespace"
 
 
-def drill(*arguments: str, timeout_s: float = 55) -> dict[str, Any]:
+def drill(*arguments: str, timeout_s: float = 200) -> dict[str, Any]:
     """The report of a drill that was clean; its figures are those of the smallest disaster."""
     done = fencelog("drill", *arguments, "--json", timeout_s=timeout_s)
     if done.returncode == 1 and NO_NAMESPACES.encode() in done.stderr:
