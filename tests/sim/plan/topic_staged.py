@@ -41,7 +41,7 @@ def _rolling(random: Random, plan: TopicPlan) -> TopicPlan:
     )
 
 
-def _burying(random: Random, plan: TopicPlan) -> TopicPlan:
+def _dead_letters(random: Random, plan: TopicPlan) -> TopicPlan:
     """Messages fail all the time, and of the answers to those who forward them to the dead letters
     many are lost."""
     config = SubscriptionConfig(
@@ -86,4 +86,4 @@ def _on_brokers(plan: TopicPlan, kind: str, size: float) -> tuple[Fault, ...]:
     )
 
 
-SCENES = (_rolling, _burying)
+SCENES = (_rolling, _dead_letters)
