@@ -65,7 +65,8 @@ class AutorecoveryAdmin:
 
     async def change(self, changes: Mapping[str, Any]) -> Json:
         """Change settings of the cluster: ``is_enabled``, ``lost_bookie_grace_ms``,
-        ``copy_bytes_per_s`` (None: that of each process again). Raises BAD_REQUEST, too."""
+        ``copy_bytes_per_s`` (None: that of each process again), ``balance_bytes_per_s`` (None:
+        nothing is moved). Raises BAD_REQUEST, too."""
         fields = dict(changes)
         if "is_enabled" in fields:
             fields["is_disabled"] = not fields.pop("is_enabled")
@@ -175,6 +176,7 @@ def _shown_settings(settings: AutorecoverySettings) -> Json:
         "is_enabled": not settings.is_disabled,
         "lost_bookie_grace_ms": settings.lost_bookie_grace_ms,
         "copy_bytes_per_s": settings.copy_bytes_per_s,
+        "balance_bytes_per_s": settings.balance_bytes_per_s,
     }
 
 
@@ -192,6 +194,7 @@ def _shown_mark(mark: UnderReplicatedLedger, statuses: Collection[Json]) -> Json
         "ledger_id": mark.ledger_id,
         "since_us": mark.since_us,
         "missing": missing,
+        "moves": [asdict(move) for move in mark.moves],
         "waiting": waiting,
     }
 

@@ -21,21 +21,25 @@ Check = Literal["bookies", "ledgers", "cluster", "placement"]
 
 
 class ClusterSettings(BaseModel):
-    """The settings of the cluster; null: each process uses its own."""
+    """The settings of the cluster; null: each process uses its own. ``balance_bytes_per_s`` null:
+    no copies are moved for a better balance."""
 
     is_enabled: bool
     lost_bookie_grace_ms: int | None
     copy_bytes_per_s: int | None
+    balance_bytes_per_s: int | None
 
 
 class AutorecoveryChanges(BaseModel):
-    """Changes of settings. Null: each process uses its own again."""
+    """Changes of settings. Null: each process uses its own again; ``balance_bytes_per_s``: no
+    copies are moved."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     is_enabled: bool = True
     lost_bookie_grace_ms: Annotated[int, Field(ge=0, le=7 * 86_400_000)] | None = None
     copy_bytes_per_s: Annotated[int, Field(ge=1, le=MAX_LEDGER_ID)] | None = None
+    balance_bytes_per_s: Annotated[int, Field(ge=1, le=MAX_LEDGER_ID)] | None = None
 
 
 class AuditorProcess(BaseModel):
@@ -83,13 +87,23 @@ class WaitingRepair(BaseModel):
     attempts: int
 
 
+class PlannedMove(BaseModel):
+    """The copies of a bookie in the fragment at an entry are to be moved to ``target``."""
+
+    first_entry_id: int
+    bookie_id: str
+    target: str
+
+
 class MarkedLedger(BaseModel):
     """A ledger that lacks copies: the bookies whose copies are missing, and the causes;
-    ``waiting``: why it cannot be repaired now, as far as processes have published that."""
+    ``moves``: for a better balance; ``waiting``: why it cannot be repaired now, as far as processes
+    have published that."""
 
     ledger_id: int
     since_us: int
     missing: dict[str, list[str]]
+    moves: list[PlannedMove]
     waiting: list[WaitingRepair]
 
 

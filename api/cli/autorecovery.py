@@ -30,6 +30,11 @@ RateOption = Annotated[
     int | None, typer.Option(min=1, help="Of each process, while it copies: 16 MiB/s.")
 ]
 
+BalanceOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Of each process, while it moves copies to emptier bookies; 0: off."),
+]
+
 IntervalOption = Annotated[
     int | None, typer.Option(min=0, max=365 * 86_400_000, help="Of this check; 0: never.")
 ]
@@ -153,12 +158,15 @@ def set_settings(
     server: ServerOption = SERVER,
     lost_bookie_grace_ms: GraceOption = None,
     copy_bytes_per_s: RateOption = None,
+    balance_bytes_per_s: BalanceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change settings of all processes, while they run."""
     changes = _given(
         {"lost_bookie_grace_ms": lost_bookie_grace_ms, "copy_bytes_per_s": copy_bytes_per_s}
     )
+    if balance_bytes_per_s is not None:
+        changes["balance_bytes_per_s"] = balance_bytes_per_s or None
     if not changes:
         raise typer.BadParameter("name a setting")
     _change(metadata, server, as_json, changes)
@@ -183,7 +191,7 @@ def _given(settings: dict[Any, Any]) -> dict[Any, Any]:
 
 def _settings(found: dict[str, Any]) -> Iterator[str]:
     yield f"self-healing is {'on' if found['is_enabled'] else 'off'}"
-    for name in ("lost_bookie_grace_ms", "copy_bytes_per_s"):
+    for name in ("lost_bookie_grace_ms", "copy_bytes_per_s", "balance_bytes_per_s"):
         if found[name] is not None:
             yield f"{name} of all processes: {found[name]:,}"
 
@@ -202,6 +210,20 @@ def _recent_check(recent: dict[str, Any]) -> str:
     )
 
 
+def _balance(balance: dict[str, Any]) -> str:
+    """Return the state of balancing, which the auditor plans, for a person."""
+    stored = sorted(balance["ledger_bytes"].items(), key=lambda item: item[1])
+    phase = balance["phase"]
+    if not stored or balance["distance_share"] is None:
+        return f"balance: {phase}"
+    (emptiest, least), (fullest, most) = stored[0], stored[-1]
+    return (
+        f"balance: {phase}; {fullest} has {most:,} bytes of closed ledgers, {emptiest} {least:,}, "
+        f"a distance of {balance['distance_share']:.0%} of the mean; "
+        f"{balance['marked']:,} ledgers chosen so far"
+    )
+
+
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     from fencelog.api.cli.healing.progress import duration, waiting_text
 
@@ -213,6 +235,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for process in found["processes"]:
         if (recent := process.get("recent_check")) is not None:
             yield _recent_check(recent)
+        if (balance := process.get("balance")) is not None and balance["phase"] != "off":
+            yield _balance(balance)
     for process in found["processes"]:
         worker = process["worker"]
         left = worker["seconds_left"]
@@ -221,6 +245,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             f"{worker['repaired_ledgers']:,} repaired, {worker['copied_bytes']:,} bytes copied, "
             f"{worker['bytes_per_s']:,} bytes/s" + (f", {duration(left)} left" if left else "")
         )
+        if worker["ledgers_to_move"] or worker["moved_fragments"] or worker["dropped_moves"]:
+            yield (
+                f"  {worker['ledgers_to_move']:,} ledgers to move, "
+                f"{worker['moved_fragments']:,} fragments moved, "
+                f"{worker['moved_bytes']:,} bytes, {worker['dropped_moves']:,} moves dropped"
+            )
         for waiting in worker["waiting"]:
             yield f"  ledger {waiting['ledger_id']} waits: {waiting_text(waiting)}"
         if (more := worker["ledgers_waiting"] - len(worker["waiting"])) > 0:

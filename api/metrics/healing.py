@@ -21,12 +21,18 @@ _OF_RECENT_CHECK = {
 }
 """The member of the auditor's status that is each of these metrics."""
 
+_OF_BALANCE = {"distance_ratio": "distance_share", "marked_ledgers": "marked"}
+"""The member of the auditor's status of balancing that is each of these metrics."""
+
 _OF_WORKERS = {
     "fencelog_rereplicated_ledgers": "repaired_ledgers",
     "fencelog_rereplicated_bytes": "copied_bytes",
     "fencelog_rereplication_bytes_per_second": "bytes_per_s",
     "fencelog_rereplication_waiting_ledgers": "ledgers_waiting",
     "fencelog_rereplication_lost_ledgers": "ledgers_lost",
+    "fencelog_balance_moved_fragments": "moved_fragments",
+    "fencelog_balance_moved_bytes": "moved_bytes",
+    "fencelog_balance_dropped_moves": "dropped_moves",
 }
 """The member of a worker's status that is each of these figures."""
 
@@ -42,6 +48,7 @@ def healing_metrics(
     yield samples("fencelog_auditor", offices)
     yield from _cluster(status["processes"], now_us)
     yield from _recent_check(status["processes"])
+    yield from _balance(status["processes"])
     for name, member in _OF_WORKERS.items():
         processes = status["processes"]
         yield samples(name, (((p["process_id"],), p["worker"][member]) for p in processes))
@@ -55,6 +62,7 @@ def _cluster(processes: list[dict[str, Any]], now_us: int) -> Iterator[Metric]:
         oldest_us = cluster["oldest_since_us"]
         age_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
         yield sample("fencelog_underreplicated_oldest_seconds", age_us / _US_PER_S)
+        yield sample("fencelog_balance_ledgers_to_move", cluster["ledgers_to_move"])
         return
 
 
@@ -63,6 +71,17 @@ def _recent_check(processes: list[dict[str, Any]]) -> Iterator[Metric]:
     for recent in (process["recent_check"] for process in processes if process.get("recent_check")):
         for name, member in _OF_RECENT_CHECK.items():
             yield sample(f"fencelog_recent_check_{name}", recent[member])
+        return
+
+
+def _balance(processes: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Yield what the auditor knows of the balance, as far as it is on."""
+    for balance in (process["balance"] for process in processes if process.get("balance")):
+        for name, member in _OF_BALANCE.items():
+            if balance[member] is not None:
+                yield sample(f"fencelog_balance_{name}", balance[member])
+        stored = (((bookie,), size) for bookie, size in balance["ledger_bytes"].items())
+        yield samples("fencelog_balance_ledger_bytes", stored)
         return
 
 

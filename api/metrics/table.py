@@ -204,6 +204,21 @@ HEALING = {
     "fencelog_rereplication_bytes_per_second": Row(_G, "process", "Over the last minute"),
     "fencelog_rereplication_waiting_ledgers": Row(_G, "process", "Cannot be repaired now"),
     "fencelog_rereplication_lost_ledgers": Row(_G, "process", "Entries without a copy"),
+    "fencelog_balance_ledgers_to_move": Row(
+        _G, "", "Ledgers that are marked for a better balance alone"
+    ),
+    "fencelog_balance_distance_ratio": Row(
+        _G, "", "How much fuller the fullest bookie is than the emptiest, as a share of the mean"
+    ),
+    "fencelog_balance_ledger_bytes": Row(
+        _G, "bookie", "Bytes of closed ledgers by metadata, when it was last read for the balance"
+    ),
+    "fencelog_balance_marked_ledgers": Row(_C, "", "Ledgers chosen to be moved"),
+    "fencelog_balance_moved_fragments": Row(_C, "process", "Copies of a fragment that were moved"),
+    "fencelog_balance_moved_bytes": Row(_C, "process", "Bytes copied for that"),
+    "fencelog_balance_dropped_moves": Row(
+        _C, "process", "Moves that were not possible any more, or have failed"
+    ),
     "fencelog_check_finished_timestamp_seconds": Row(_G, "check", "When it was last made"),
     "fencelog_check_violations": Row(
         _G, "category", "Violations that the last cluster check found"

@@ -16,6 +16,7 @@ from typing import Any
 from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.auditor.auditor import Auditor, AuditorConfig
 from fencelog.bookie.auditor.election import Election
+from fencelog.bookie.balance.balancer import BookieBalancer
 from fencelog.bookie.maintenance.maintenance import running
 from fencelog.bookie.recent.check import RecentCheck, RecentCheckConfig
 from fencelog.bookie.replication.statuses import STATUSES_PATH, encode_status
@@ -176,12 +177,14 @@ class _Healing:
         )
         self.auditor = Auditor(store, bookies, host=host, config=settings.auditor)
         self._recent = RecentCheck(store, bookies, host=host, config=settings.recent_check)
+        self._balancer = BookieBalancer(store, host=host)
         self.election = Election(store, process_id, host=host)
 
     async def audit(self) -> None:
         """Do the work of the auditor until cancelled."""
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(part.run()) for part in (self.auditor, self._recent)]
+        parts = (self.auditor, self._recent, self._balancer)
+        tasks = [loop.create_task(part.run()) for part in parts]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -199,14 +202,23 @@ class _Healing:
         if self.election.is_leader:
             status["auditor"] = self.auditor.status()
             status["recent_check"] = self._recent.status()
+            status["balance"] = self._balancer.status()
             with contextlib.suppress(FencelogError):  # the store is away: the node stays as it is
                 status["cluster"] = await self._cluster()
         return status
 
     async def _cluster(self) -> dict[str, Any]:
-        """Return the number of marked ledgers, and since when the oldest one is."""
-        marked, oldest_us = 0, None
+        """Return the number of ledgers that lack copies, and since when the oldest one is marked;
+        and the number of those that are only to be moved."""
+        marked, oldest_us, to_move = 0, None, 0
         async for mark in self._marks.list():
+            if mark.is_for_balance:
+                to_move += 1
+                continue
             marked += 1
             oldest_us = mark.since_us if oldest_us is None else min(oldest_us, mark.since_us)
-        return {"underreplicated_ledgers": marked, "oldest_since_us": oldest_us}
+        return {
+            "underreplicated_ledgers": marked,
+            "oldest_since_us": oldest_us,
+            "ledgers_to_move": to_move,
+        }

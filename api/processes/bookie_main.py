@@ -289,13 +289,15 @@ async def _registered(
     look_again = asyncio.Event()
 
     async def value() -> bytes:
+        space = await bookie.space()
         info = BookieInfo(
             bookie.bookie_id,
             bookie.incarnation,
             rack,
-            await bookie.free_bytes(),
+            space.free_bytes,
             bookie.is_read_only,
             BY_DISK in bookie.read_only_for,
+            space.total_bytes,
         )
         return bookie_registration(address, info, started_us=started_us)
 

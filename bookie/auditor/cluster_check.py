@@ -221,7 +221,7 @@ class ClusterCheck:
             return False
         self.report.marked += 1
         marked_ms = (self._host.now_us() - mark.since_us) // 1000
-        if marked_ms > self._config.too_long_ms:
+        if marked_ms > self._config.too_long_ms and not mark.is_for_balance:
             self._report(_too_long(mark, marked_ms))
         return True
 

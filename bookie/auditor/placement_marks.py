@@ -1,5 +1,4 @@
-"""Marks for a better place of healthy copies: fragments in too few racks, and the fullest bookie's
-fragments after others were added."""
+"""Marks for a better place of healthy copies: fragments in too few racks."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ledger_nodes import read_ledgers
@@ -12,11 +12,12 @@ from fencelog.ledgers.metastore.port import MetadataStore
 
 
 async def scan_ledgers(
-    store: MetadataStore, *, unreadable: list[int] | None = None
-) -> AsyncIterator[LedgerMetadata]:
+    store: MetadataStore, *, unreadable: list[int] | None = None, newest_first: bool = False
+) -> AsyncGenerator[LedgerMetadata, None]:
     """Yield the metadata of every ledger that existed at the time of the call, none older than the
-    call; ascending. The ids of nodes that are no metadata go to ``unreadable``. Raises
-    FencelogError instead of ending early: METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
+    call; ascending by id, or descending (``newest_first``). The ids of nodes that are no metadata
+    go to ``unreadable``. Raises FencelogError instead of ending early: METADATA_UNAVAILABLE,
+    METADATA_UNKNOWN."""
     ledgers = LedgerStore(store)
 
     async def read(ledger_id: int) -> LedgerMetadata | None:
@@ -29,7 +30,7 @@ async def scan_ledgers(
                 raise
             return None
 
-    async for metadata in read_ledgers(store, LEDGERS_PATH, read):
+    async for metadata in read_ledgers(store, LEDGERS_PATH, read, newest_first=newest_first):
         yield metadata
 
 

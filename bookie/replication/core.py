@@ -55,6 +55,8 @@ class Action(Enum):
     """Copy the entries that it lacks to it."""
     VERIFY = "verify"
     """Read its entries, whose digests did not match."""
+    MOVE = "move"
+    """Copy its entries to the bookie that the mark names, if that may still take its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Step:
     action: Action
     fragment: ClosedFragment
     bookie_id: str
+    target: str | None = None
 
     @property
     def index(self) -> int:
@@ -119,10 +122,12 @@ def plan_repair(
     """Return what the ledger needs. ``answers``: those of the marked bookies that closed fragments
     name. ``attempts``: how many were in vain so far; from ``self_repair_attempts`` on, a bookie
     that lacks entries is replaced even if it answers."""
+    fragments = list(closed_fragments(metadata))
+    if mark.is_for_balance:
+        return RepairPlan(tuple(_moves(fragments, mark)))
     steps: list[Step] = []
     waits: dict[Wait, None] = {}
-    fragments = list(closed_fragments(metadata))
-    for bookie_id, causes in sorted(mark.missing.items()):
+    for bookie_id, causes in sorted(mark.lacking.items()):
         for fragment in fragments:
             if bookie_id not in fragment.bookies:
                 continue
@@ -139,6 +144,18 @@ def plan_repair(
             elif found is not None:
                 waits[found] = None
     return RepairPlan(tuple(steps), tuple(waits), _needs_close(metadata, mark))
+
+
+def _moves(fragments: list[ClosedFragment], mark: UnderReplicatedLedger) -> Iterator[Step]:
+    """Yield the moves that are still to be made: the bookie is in the fragment, the target is
+    not."""
+    by_first = {fragment.first: fragment for fragment in fragments}
+    for move in mark.moves:
+        fragment = by_first.get(move.first_entry_id)
+        if fragment is None or move.bookie_id not in fragment.bookies:
+            continue
+        if move.target not in fragment.bookies:
+            yield Step(Action.MOVE, fragment, move.bookie_id, move.target)
 
 
 def _needed(
@@ -177,10 +194,10 @@ def _needs_close(metadata: LedgerMetadata, mark: UnderReplicatedLedger) -> bool:
     if metadata.is_closed:
         return False
     if metadata.state is LedgerState.IN_RECOVERY:
-        return any(mark.missing.keys() & set(each.bookies) for each in metadata.fragments)
+        return any(mark.lacking.keys() & set(each.bookies) for each in metadata.fragments)
     leaving = {
         bookie
-        for bookie, causes in mark.missing.items()
+        for bookie, causes in mark.lacking.items()
         if causes & {Cause.LOST_BOOKIE, Cause.DECOMMISSION}
     }
     return bool(leaving.intersection(metadata.last_fragment.bookies))
@@ -223,6 +240,6 @@ def urgency(mark: UnderReplicatedLedger) -> tuple[int, int, int]:
     """Return the key by which ledgers are repaired: those with the most lost copies first, then the
     oldest marks."""
     lost = sum(
-        bool(causes - {Cause.PLACEMENT, Cause.DECOMMISSION}) for causes in mark.missing.values()
+        bool(causes - {Cause.PLACEMENT, Cause.DECOMMISSION}) for causes in mark.lacking.values()
     )
     return -lost, mark.since_us, mark.ledger_id

@@ -72,7 +72,7 @@ class OpenLedgers:
             raise PutOff(
                 "open", f"ledger {ledger_id} is not closed, and its writer or a recovery may go on"
             )
-        leaving = set(mark.missing)
+        leaving = set(mark.lacking)
         last = metadata.last_fragment.bookies
         if metadata.state is LedgerState.OPEN:
             self._placement.replace(

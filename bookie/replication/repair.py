@@ -80,7 +80,8 @@ class RepairTools:
 
 class LedgerRepair:
     """One attempt to repair one marked ledger. ``attempts``: how many were in vain. ``check``
-    raises where nothing more is to be changed, since the lock is lost or workers are disabled."""
+    raises where nothing more is to be changed, since the lock is lost or workers are disabled.
+    ``replaced``: the bookies that have left fragments for others."""
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class LedgerRepair:
         self._attempts = attempts
         self._check = check
         self._id = mark.ledger_id
+        self.replaced = 0
 
     async def run(self) -> None:
         """Return when the ledger lacks nothing of what its mark says, by metadata that is not older
@@ -126,7 +128,7 @@ class LedgerRepair:
         """Ask the marked bookies for their entries."""
         fragments = list(closed_fragments(metadata))
         answers: dict[str, Answer] = {}
-        for bookie_id in sorted(self._mark.missing):
+        for bookie_id in sorted(self._mark.lacking):
             parts = [fragment for fragment in fragments if bookie_id in fragment.bookies]
             if not parts:
                 continue
@@ -163,7 +165,7 @@ class LedgerRepair:
                 await self._fill(metadata, step)
             case Action.VERIFY:
                 return not await self._is_well(metadata, step) and await self._move(metadata, step)
-            case Action.REPLACE | Action.SPREAD:
+            case Action.REPLACE | Action.SPREAD | Action.MOVE:
                 return await self._move(metadata, step)
         return True
 
@@ -191,6 +193,7 @@ class LedgerRepair:
                 self._tools.placement.report_failure(target)
             raise
         await self._commit(step, target)
+        self.replaced += 1
         try:
             await self._compare(wanted, step.fragment, target, incarnation)
         except FencelogError:
@@ -206,7 +209,15 @@ class LedgerRepair:
 
     def _target_ensemble(self, metadata: LedgerMetadata, step: Step) -> tuple[str, ...] | None:
         """Return the fragment's bookies with another one in the place of the step's; None: none
-        spreads them better. Raises NOT_ENOUGH_BOOKIES."""
+        spreads them better, or the one that is named may not take it. Raises
+        NOT_ENOUGH_BOOKIES."""
+        if step.target is not None:
+            return self._tools.placement.moved(
+                step.fragment.bookies,
+                step.index,
+                step.target,
+                write_quorum=metadata.write_quorum,
+            )
         replace = (
             self._tools.placement.spread
             if step.action is Action.SPREAD
@@ -216,7 +227,7 @@ class LedgerRepair:
             step.fragment.bookies,
             [step.index],
             write_quorum=metadata.write_quorum,
-            exclude=set(self._mark.missing),
+            exclude=set(self._mark.lacking),
         )
 
     async def _copy(

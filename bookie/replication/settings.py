@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AutorecoverySettings:
-    """The settings; None: each process uses its own."""
+    """The settings; None: each process uses its own, unless stated otherwise."""
 
     is_disabled: bool = False
     """Tells whether auditor and workers are to do nothing."""
@@ -34,6 +34,9 @@ class AutorecoverySettings:
     """The time for which a bookie may be away before it counts as lost."""
     copy_bytes_per_s: int | None = None
     """The rate at which each worker copies."""
+    balance_bytes_per_s: int | None = None
+    """The rate at which each worker moves copies from full bookies to empty ones; None: no copy is
+    moved for that."""
 
 
 DEFAULTS = AutorecoverySettings()
@@ -100,7 +103,7 @@ async def _written(
 
 def _validate(settings: AutorecoverySettings) -> None:
     """Check settings that a person gave. Raises FencelogError(BAD_REQUEST)."""
-    for name in ("lost_bookie_grace_ms", "copy_bytes_per_s"):
+    for name in ("lost_bookie_grace_ms", "copy_bytes_per_s", "balance_bytes_per_s"):
         value = getattr(settings, name)
         least = 0 if name == "lost_bookie_grace_ms" else 1
         if value is not None and value < least:

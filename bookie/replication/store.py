@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Any
 
@@ -48,17 +48,41 @@ class Cause(Enum):
     """The bookie is to leave the cluster."""
     PLACEMENT = "placement"
     """The bookie shares a rack with too many others of a write set."""
+    BALANCE = "balance"
+    """The bookie is fuller than another one, to which ``moves`` gives its place. It lacks
+    nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentMove:
+    """A move of a bookie's copies of one fragment to ``target``, for a better balance."""
+
+    first_entry_id: int
+    bookie_id: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnderReplicatedLedger:
     """The mark of a ledger. ``missing``: the bookies whose copies are missing, and the causes;
-    ``since_us``: the time of the first mark."""
+    ``since_us``: the time of the first mark; ``moves``: those for BALANCE."""
 
     ledger_id: int
     missing: Mapping[str, frozenset[Cause]]
     since_us: int
     version: Version
+    moves: tuple[FragmentMove, ...] = ()
+
+    @property
+    def lacking(self) -> dict[str, frozenset[Cause]]:
+        """Return the bookies that are marked for another cause than balance, with these causes."""
+        others = {b: causes - {Cause.BALANCE} for b, causes in self.missing.items()}
+        return {bookie: causes for bookie, causes in others.items() if causes}
+
+    @property
+    def is_for_balance(self) -> bool:
+        """Tell whether the ledger has all its copies as far as the mark says."""
+        return not self.lacking
 
 
 class UnderReplicatedLedgers:
@@ -87,6 +111,25 @@ class UnderReplicatedLedgers:
 
         await until_known(add)
 
+    async def mark_moves(
+        self, ledger_id: int, moves: Collection[FragmentMove], *, now_us: int
+    ) -> bool:
+        """Mark a ledger for a better balance, unless it is marked already: what lacks copies comes
+        first. Tell whether this call has marked it, as far as that is known. Raises FencelogError:
+        METADATA_UNAVAILABLE, METADATA_UNKNOWN (the ledger may be marked)."""
+        missing = {move.bookie_id: frozenset({Cause.BALANCE}) for move in moves}
+
+        async def create() -> bool:
+            try:
+                await self._store.create(_path(ledger_id), _encode(missing, now_us, moves))
+            except FencelogError as error:
+                if error.code is not ErrorCode.METADATA_EXISTS:
+                    raise
+                return False
+            return True
+
+        return await until_known(create)
+
     async def get(self, ledger_id: int) -> UnderReplicatedLedger | None:
         """Return the mark of a ledger, None if it has none; it may be slightly stale. Raises
         FencelogError: METADATA_UNAVAILABLE, CORRUPT."""
@@ -103,7 +146,7 @@ class UnderReplicatedLedgers:
         async for ledger_id in list_ledgers(self._store, MARKS_PATH):
             yield ledger_id
 
-    async def list(self) -> AsyncIterator[UnderReplicatedLedger]:
+    async def list(self) -> AsyncGenerator[UnderReplicatedLedger, None]:
         """Yield all marks, as ``read_ledgers`` does: none older than this call."""
         async for mark in read_ledgers(self._store, MARKS_PATH, self.get):
             yield mark
@@ -134,7 +177,8 @@ class UnderReplicatedLedgers:
             if old is None:
                 await self._store.create(path, _encode(causes, now_us))
             else:
-                value = _encode(_merged(old.missing, causes), min(old.since_us, now_us))
+                missing = _merged(old.missing, causes)
+                value = _encode(missing, min(old.since_us, now_us), old.moves)
                 await self._store.set(path, value, old.version)
         except FencelogError as error:
             if error.code not in OVERTAKEN:
@@ -155,12 +199,16 @@ def _path(ledger_id: int) -> str:
     return ledger_path(MARKS_PATH, ledger_id)
 
 
-def _encode(missing: Mapping[str, frozenset[Cause]], since_us: int) -> bytes:
-    fields = {
+def _encode(
+    missing: Mapping[str, frozenset[Cause]], since_us: int, moves: Collection[FragmentMove] = ()
+) -> bytes:
+    fields: dict[str, Any] = {
         "v": _FORMAT_VERSION,
         "missing": {bookie: sorted(c.value for c in missing[bookie]) for bookie in sorted(missing)},
         "since_us": since_us,
     }
+    if moves:
+        fields["moves"] = [list(astuple(move)) for move in moves]
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -173,7 +221,12 @@ def _decode(ledger_id: int, node: Versioned) -> UnderReplicatedLedger:
             str(bookie): frozenset(map(Cause, causes))
             for bookie, causes in fields["missing"].items()
         }
-        return UnderReplicatedLedger(ledger_id, missing, int(fields["since_us"]), node.version)
+        moves = tuple(
+            FragmentMove(int(first), str(bookie), str(target))
+            for first, bookie, target in fields.get("moves", ())
+        )
+        since_us = int(fields["since_us"])
+        return UnderReplicatedLedger(ledger_id, missing, since_us, node.version, moves)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FencelogError(
             ErrorCode.CORRUPT, f"{_path(ledger_id)} is not valid: {error}"

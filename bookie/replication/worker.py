@@ -6,6 +6,9 @@ time:
     lock ──► mark ──► ``repair`` until nothing of it is missing ──► mark removed, by its version
         ──► lock released
 
+Ledgers that are marked for a better balance alone come after all others: while any other is marked,
+none of them is copied.
+
 Any number of workers share the marks. A ledger that cannot be repaired now is tried again after a
 pause, which doubles; ``status`` tells those that wait for a bookie or a writer from those of which
 entries are lost.
@@ -24,11 +27,12 @@ from fencelog.bookie.repair.copier import EntryCopier
 from fencelog.bookie.repair.copies import Copies, PutOff
 from fencelog.bookie.replication.core import urgency
 from fencelog.bookie.replication.locks import ReplicationLock, ReplicationLocks
+from fencelog.bookie.replication.moves import LedgerMoves
 from fencelog.bookie.replication.open_ledgers import OpenLedgers
 from fencelog.bookie.replication.progress import ReplicationProgress
 from fencelog.bookie.replication.repair import LedgerRepair, RepairTools
 from fencelog.bookie.replication.settings import AutorecoverySettings, watch_settings
-from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from fencelog.bookie.replication.store import UnderReplicatedLedger, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
@@ -95,12 +99,15 @@ class ReplicationWorker:
             close=self._open.close,
             host=host,
         )
+        self._moves = LedgerMoves(self._tools, key=key)
+        self._moving: list[asyncio.Task[None]] = []
         self._waiting = WaitingLedgers()
         self._progress = ReplicationProgress(self._loop.time())
         self._wake = asyncio.Event()
         self._is_disabled = True  # until the settings are known
         self._watch: Watch | None = None
         self._marked = 0
+        self._marked_for_balance = 0
         self._at: set[int] = set()
         self._last_error: str | None = None
 
@@ -121,23 +128,28 @@ class ReplicationWorker:
         finally:
             self._watch.close()
             self._watch = None
+            await self._stop_moves()
 
     async def check(self) -> None:
         """Try each marked ledger once, except those that failed a short while ago, while the
-        settings allow it. Raises FencelogError where the marks cannot be listed."""
+        settings allow it. Moves for a better balance go on after this call, until there is
+        something else to do. Raises FencelogError where the marks cannot be listed."""
         if self._is_disabled:
+            await self._stop_moves()
             return
-        marks = sorted([mark async for mark in self._marks.list()], key=urgency)
+        found = sorted([mark async for mark in self._marks.list()], key=urgency)
         self._last_error = None
-        self._marked = len(marks)
-        ids = {mark.ledger_id for mark in marks}
+        ids = {mark.ledger_id for mark in found}
         self._waiting.keep(_KIND, ids)
         self._open.keep(ids)
-        due = [
-            mark.ledger_id
-            for mark in reversed(marks)
-            if self._waiting.is_due(_KIND, mark.ledger_id, self._loop.time())
-        ]
+        marks = [mark for mark in found if not mark.is_for_balance]
+        moves = [mark for mark in found if mark.is_for_balance]
+        self._marked, self._marked_for_balance = len(marks), len(moves)
+        if marks or not self._moves.is_on:
+            await self._stop_moves()
+        if moves and not marks and all(task.done() for task in self._moving):
+            self._moving = [self._loop.create_task(self._take_turns(self._due(moves)))]
+        due = self._due(marks)
         tasks = [
             self._loop.create_task(self._take_turns(due))
             for _ in range(min(self._at_once, len(due)))
@@ -148,6 +160,18 @@ class ReplicationWorker:
         finally:
             await cancel_all(tasks)
         self._progress.sample(self._loop.time(), self._copier.copied_bytes)
+
+    def _due(self, marks: list[UnderReplicatedLedger]) -> list[int]:
+        """Return the ledgers that are to be tried now, the most urgent one last."""
+        now = self._loop.time()
+        return [
+            m.ledger_id for m in reversed(marks) if self._waiting.is_due(_KIND, m.ledger_id, now)
+        ]
+
+    async def _stop_moves(self) -> None:
+        """Stop copying for balance; what was copied by then is found when it goes on."""
+        moving, self._moving = self._moving, []
+        await cancel_all(moving)
 
     def hurry(self) -> None:
         """Look for marks now, including repairs that wait, on an operator's request."""
@@ -165,6 +189,8 @@ class ReplicationWorker:
             "is_disabled": self._is_disabled,
             "at_ledgers": sorted(self._at),
             "underreplicated_ledgers": self._marked,
+            "ledgers_to_move": self._marked_for_balance,
+            **self._moves.status(),
             "repaired_ledgers": self._progress.repaired_ledgers,
             "copied_entries": self._copier.copied_entries,
             "copied_bytes": self._copier.copied_bytes,
@@ -208,6 +234,10 @@ class ReplicationWorker:
         mark = await self._marks.get(ledger_id)
         if mark is None:
             return
+        if mark.is_for_balance:
+            await self._moves.make(mark, check=lambda: self._check_allowed(lock))
+            await self._marks.unmark(ledger_id, mark.version)
+            return
         repair = LedgerRepair(
             self._tools,
             mark,
@@ -242,4 +272,5 @@ class ReplicationWorker:
     def _on_settings(self, settings: AutorecoverySettings) -> None:
         self._is_disabled = settings.is_disabled
         self._pace.bytes_per_s = settings.copy_bytes_per_s or self._usual_bytes_per_s
+        self._moves.set_rate(settings, self._pace.bytes_per_s)
         self._wake.set()

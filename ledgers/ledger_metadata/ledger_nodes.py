@@ -62,14 +62,21 @@ async def ledgers_in_directory(store: MetadataStore, root: str, high: int) -> tu
 
 
 async def read_ledgers(
-    store: MetadataStore, root: str, read: Callable[[int], Awaitable[T | None]]
+    store: MetadataStore,
+    root: str,
+    read: Callable[[int], Awaitable[T | None]],
+    *,
+    newest_first: bool = False,
 ) -> AsyncIterator[T]:
     """Yield ``read(ledger_id)`` for every ledger that had a node below ``root`` at the time of the
-    call, none older than the call, even if a server lags behind; ascending, without None. Nodes
-    created or deleted meanwhile may be missing or included. Raises FencelogError instead of ending
-    early: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT."""
+    call, none older than the call, even if a server lags behind; ascending by id, or descending
+    (``newest_first``), without None. Nodes created or deleted meanwhile may be missing or included.
+    Raises FencelogError instead of ending early: METADATA_UNAVAILABLE, METADATA_UNKNOWN,
+    CORRUPT."""
     session_id = await catch_up(store)
     ledger_ids = [ledger_id async for ledger_id in list_ledgers(store, root)]
+    if newest_first:
+        ledger_ids.reverse()
     for at in range(0, len(ledger_ids), _READS_AT_ONCE):
         for value in await asyncio.gather(*map(read, ledger_ids[at : at + _READS_AT_ONCE])):
             if value is not None:

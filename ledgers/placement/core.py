@@ -146,6 +146,13 @@ def spread_of(racks: Sequence[str | None], write_quorum: int) -> tuple[int, int]
     return min(counts), sum(counts)
 
 
+def is_as_spread(before: Sequence[str], after: Sequence[str], write_quorum: int) -> bool:
+    """Tell whether an ensemble in the racks ``after`` is spread no worse than one in the racks
+    ``before``: neither the poorest write set, nor all of them together."""
+    was, now = spread_of(before, write_quorum), spread_of(after, write_quorum)
+    return now[0] >= was[0] and now[1] >= was[1]
+
+
 def _spread(chosen: Sequence[BookieInfo]) -> list[BookieInfo]:
     """Return the bookies as a ring in which a rack is repeated as late as possible.
 

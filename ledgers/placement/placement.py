@@ -19,6 +19,7 @@ from fencelog.ledgers.placement.core import (
     after_failure,
     choose_ensemble,
     choose_replacement,
+    is_as_spread,
     spread_of,
 )
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory, BookieInfo
@@ -146,6 +147,22 @@ class Placement:
             for bookies in (ensemble, changed)
         )
         return changed if after > before else None
+
+    def moved(
+        self, ensemble: tuple[str, ...], index: int, target: str, *, write_quorum: int
+    ) -> tuple[str, ...] | None:
+        """Return the ensemble with ``target`` at ``index``; None where that bookie takes no adds,
+        is a member already, failed lately, or would leave the write sets in fewer racks."""
+        now = asyncio.get_running_loop().time()
+        if target in ensemble or target not in self._bookies.available():
+            return None
+        changed = (*ensemble[:index], target, *ensemble[index + 1 :])
+        before, after = (
+            [self._bookies.describe(bookie).rack for bookie in bookies]
+            for bookies in (ensemble, changed)
+        )
+        is_fit = self._is_well(self._bookies.describe(target), now)
+        return changed if is_fit and is_as_spread(before, after, write_quorum) else None
 
     def _available(self, exclude: Collection[str]) -> list[BookieInfo]:
         ids = self._bookies.available()

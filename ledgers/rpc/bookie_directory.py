@@ -137,6 +137,7 @@ def bookie_registration(address: str, info: BookieInfo, *, started_us: int) -> b
         "incarnation": info.incarnation,
         "rack": info.rack,
         "free_bytes": info.free_bytes,
+        "total_bytes": info.total_bytes,
         "read_only": info.is_read_only,
         "full": info.is_full,
         "started_us": started_us,
@@ -155,6 +156,7 @@ def parse_registration(bookie_id: str, value: bytes) -> tuple[str, BookieInfo]:
         int(fields.get("free_bytes", 0)),
         bool(fields.get("read_only", False)),
         bool(fields.get("full", False)),
+        int(fields.get("total_bytes", 0)),
     )
     return str(fields["address"]), info
 

@@ -44,6 +44,8 @@ class BookieInfo:
     is_read_only: bool = False
     is_full: bool = False
     """Tells whether it is read-only because its disks have no space for adds."""
+    total_bytes: int = 0
+    """The size of the disk that has so little free space; 0: not stated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ CORES = {
     "bookie/auditor/schedule_core.py": ["tests/bookie/auditor/test_schedule_core.py"],
     "bookie/auditor/placement_core.py": ["tests/bookie/auditor/test_placement_core.py"],
     "bookie/auditor/sample_core.py": ["tests/bookie/auditor/test_sample_core.py"],
+    "bookie/balance/core.py": ["tests/bookie/balance/test_core.py"],
     "bookie/recent/core.py": ["tests/bookie/recent/test_core.py"],
     "bookie/replication/core.py": ["tests/bookie/replication/test_core.py"],
     "bookie/replication/progress.py": ["tests/bookie/replication/test_progress.py"],

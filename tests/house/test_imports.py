@@ -46,7 +46,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"gc", "repair", "server"},
         {"maintenance", "replication"},
         {"auditor"},
-        {"recent"},
+        {"balance", "recent"},
     ),
     "broker": (
         {"limits", "metrics"},

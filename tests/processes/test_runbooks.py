@@ -191,6 +191,18 @@ STEPS: dict[str, tuple[Step, ...]] = {
             "has no copies on bookie bookie-1 any more",
         ),
     ),
+    "Adding bookies": (
+        Step("fencelog bookies list --metadata $M", "bookie-2"),
+        Step(
+            "fencelog autorecovery set --balance-bytes-per-s 8388608 --metadata $M",
+            "balance_bytes_per_s of all processes: 8,388,608",
+        ),
+        Step("fencelog autorecovery status --metadata $M", "balance_bytes_per_s"),
+        Step(
+            "fencelog autorecovery set --balance-bytes-per-s 0 --metadata $M",
+            r"\A(?!.*balance_bytes_per_s)",
+        ),
+    ),
     "Decommissioning a bookie": (
         Step(
             "fencelog bookie decommission bookie-3 --no-wait --metadata $M",

@@ -65,6 +65,9 @@ def underreplicated(
         missing = "; ".join(f"{b} ({', '.join(why)})" for b, why in mark["missing"].items())
         age = duration(max(0, now_us - mark["since_us"]) / 1_000_000)
         typer.echo(f"{mark['ledger_id']} for {age}: {missing}")
+        for move in mark["moves"]:
+            fragment = f"fragment at {move['first_entry_id']}"
+            typer.echo(f"  {fragment}: {move['bookie_id']} gives its copies to {move['target']}")
         for waiting in mark["waiting"]:
             typer.echo(f"  waits: {waiting_text(waiting)}")
 

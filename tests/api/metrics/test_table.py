@@ -19,7 +19,9 @@ from tests.support.house import ROOT
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", re.MULTILINE)
 UNITS = ("_seconds", "_bytes", "_bytes_per_second")
 
-AUDITOR_SAYS = re.compile("fencelog_(underreplicated|recent_check)_")
+AUDITOR_SAYS = re.compile(
+    "fencelog_(underreplicated|recent_check|balance_(ledger|ledgers|distance|marked))_"
+)
 """The metrics that only an elected auditor publishes."""
 
 

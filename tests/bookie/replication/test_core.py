@@ -20,7 +20,7 @@ from fencelog.bookie.replication.core import (
     sources,
     urgency,
 )
-from fencelog.bookie.replication.store import Cause, UnderReplicatedLedger
+from fencelog.bookie.replication.store import Cause, FragmentMove, UnderReplicatedLedger
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
@@ -129,7 +129,7 @@ def test_an_open_end_is_left_alone_and_has_to_be_closed_for_a_bookie_that_leaves
 
 def test_a_recovery_is_finished_before_its_ledger_counts_as_repaired() -> None:
     """Whoever began it may be gone, and nothing can be compared until the close."""
-    for cause in Cause:
+    for cause in set(Cause) - {Cause.BALANCE}:
         assert plan(GROWN.in_recovery(), marked(cause)) == RepairPlan(needs_close=True)
         assert plan(GROWN.in_recovery(), marked(cause, bookie="elsewhere")).is_done
         assert plan(GROWN, marked(cause, bookie="elsewhere")).is_done
@@ -188,3 +188,52 @@ def test_the_most_endangered_ledgers_come_first() -> None:
     one = marked(Cause.LOST_BOOKIE)
     moving = marked(Cause.DECOMMISSION, c=Cause.PLACEMENT)
     assert sorted([moving, one, two], key=urgency) == [two, one, moving]
+
+
+def to_move(*moves: FragmentMove, **others: Cause) -> UnderReplicatedLedger:
+    missing = {move.bookie_id: frozenset({Cause.BALANCE}) for move in moves}
+    missing |= {name: frozenset({cause}) for name, cause in others.items()}
+    return UnderReplicatedLedger(7, missing, 3, NO_VERSION, moves)
+
+
+def test_a_move_is_made_in_its_fragment_and_to_its_target() -> None:
+    moves = (FragmentMove(0, "b", "e"), FragmentMove(5, "c", "f"))
+    assert plan(CLOSED, to_move(*moves)).steps == (
+        Step(Action.MOVE, FIRST, "b", "e"),
+        Step(Action.MOVE, LAST, "c", "f"),
+    )
+    assert plan(GROWN, to_move(*moves)).steps == (Step(Action.MOVE, FIRST, "b", "e"),)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        FragmentMove(0, "d", "e"),
+        FragmentMove(5, "b", "e"),
+        FragmentMove(4, "b", "e"),
+        FragmentMove(0, "b", "c"),
+        FragmentMove(0, "x", "y"),
+    ],
+)
+def test_a_move_that_does_not_fit_the_metadata_is_none(move: FragmentMove) -> None:
+    assert plan(CLOSED, to_move(move)).is_done
+    assert plan(OPEN, to_move(move)).is_done
+
+
+def test_what_lacks_copies_is_repaired_and_nothing_is_moved() -> None:
+    mark = to_move(FragmentMove(0, "b", "e"), c=Cause.LOST_BOOKIE)
+    assert not mark.is_for_balance
+    assert mark.lacking == {"c": {Cause.LOST_BOOKIE}}
+    found = plan(CLOSED, mark, c=AWAY)
+    assert [(step.action, step.bookie_id) for step in found.steps] == [
+        (Action.REPLACE, "c"),
+        (Action.REPLACE, "c"),
+    ]
+    assert plan(CLOSED, mark, c=ALL).is_done
+
+
+def test_moves_are_the_least_urgent() -> None:
+    moving, placed = to_move(FragmentMove(0, "b", "e")), marked(Cause.PLACEMENT)
+    assert not urgency(moving)[0]
+    assert urgency(marked(Cause.MISSING_COPIES)) < urgency(placed)
+    assert plan(OPEN.in_recovery(), moving).is_done

@@ -8,6 +8,7 @@ import pytest
 
 from fencelog.bookie.replication.store import (
     Cause,
+    FragmentMove,
     UnderReplicatedLedger,
     UnderReplicatedLedgers,
 )
@@ -203,3 +204,33 @@ async def test_no_version_of_another_creation_removes_a_mark() -> None:
     assert not await ours.unmark(7, mark.version)
     for store in stores:
         await store.close()
+
+
+MOVES = (FragmentMove(0, "b1", "b7"), FragmentMove(5, "b2", "b7"))
+BALANCE = frozenset({Cause.BALANCE})
+
+
+async def test_moves_are_marked_with_their_targets(marks: UnderReplicatedLedgers) -> None:
+    assert await marks.mark_moves(7, MOVES, now_us=5)
+    mark = await marks.get(7)
+    assert mark is not None
+    missing = {"b1": BALANCE, "b2": BALANCE}
+    assert mark == UnderReplicatedLedger(7, missing, 5, mark.version, MOVES)
+    assert mark.is_for_balance
+    assert mark.lacking == {}
+
+
+async def test_a_ledger_that_is_marked_is_not_marked_for_a_move(
+    marks: UnderReplicatedLedgers,
+) -> None:
+    mark = await lost(marks)
+    assert not await marks.mark_moves(7, MOVES, now_us=9)
+    assert await marks.get(7) == mark
+
+
+async def test_a_cause_that_joins_a_move_leaves_it_there(marks: UnderReplicatedLedgers) -> None:
+    await marks.mark_moves(7, MOVES, now_us=9)
+    mark = await lost(marks)
+    assert (mark.moves, mark.is_for_balance) == (MOVES, False)
+    assert mark.missing == {"b1": LOST | BALANCE, "b2": BALANCE}
+    assert mark.lacking == {"b1": LOST}

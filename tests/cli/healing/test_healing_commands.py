@@ -17,7 +17,7 @@ from fencelog.api.cli import main as cli
 from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.api.processes.autorecovery import AutorecoveryConfig, serving_autorecovery
 from fencelog.bookie.auditor.auditor import AuditorConfig
-from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
+from fencelog.bookie.replication.store import Cause, FragmentMove, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
@@ -125,6 +125,7 @@ async def test_what_lacks_copies_is_listed_until_a_worker_has_made_them(
         "ledger_id": ledger_id,
         "since_us": since_us,
         "missing": {bookie: ["decommission"]},
+        "moves": [],
         "waiting": [],
     }
     async with healing(cluster):
@@ -133,6 +134,35 @@ async def test_what_lacks_copies_is_listed_until_a_worker_has_made_them(
     assert capsys.readouterr().out == ""
     assert bookie not in await named(cluster, ledger_id)
     assert await cluster.contents(ledger_id) == [b"0", b"1", b"2"]
+
+
+async def test_a_better_balance_is_turned_on_shown_and_turned_off(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger_id, bookie = await closed_ledger(cluster)
+    (target, *_) = sorted(cluster.bookies.keys() - await named(cluster, ledger_id))
+    marks = UnderReplicatedLedgers(cluster.store)
+    now_us = SystemHost().now_us()
+    assert await run("autorecovery", "set", "--balance-bytes-per-s", "5000") == 0
+    assert "balance_bytes_per_s of all processes: 5,000" in capsys.readouterr().out
+    await marks.mark_moves(ledger_id, [FragmentMove(0, bookie, target)], now_us=now_us)
+    assert await run("ledger", "underreplicated") == 0
+    shown = capsys.readouterr().out
+    assert f": {bookie} (balance)\n" in shown
+    assert f"  fragment at 0: {bookie} gives its copies to {target}\n" in shown
+    async with healing(cluster):
+        await until(lambda: has_left(cluster, ledger_id, bookie))
+        await until(lambda: is_unmarked(marks, ledger_id))
+
+        async def is_published() -> bool:
+            capsys.readouterr()
+            assert await run("autorecovery", "status") == 0
+            return "1 fragments moved" in capsys.readouterr().out
+
+        await until(is_published)
+    assert target in await named(cluster, ledger_id)
+    assert await run("autorecovery", "set", "--balance-bytes-per-s", "0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["balance_bytes_per_s"] is None
 
 
 async def test_a_stuck_repair_names_the_entries_that_are_lost(
@@ -254,7 +284,12 @@ async def test_settings_change_for_all(
     assert "copy_bytes_per_s of all processes: 1,000" in capsys.readouterr().out
     assert await run("autorecovery", "set", "--lost-bookie-grace-ms", "5", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown == {"is_enabled": True, "lost_bookie_grace_ms": 5, "copy_bytes_per_s": 1000}
+    assert shown == {
+        "is_enabled": True,
+        "lost_bookie_grace_ms": 5,
+        "copy_bytes_per_s": 1000,
+        "balance_bytes_per_s": None,
+    }
     assert await run("autorecovery", "set") == EXIT_USAGE
     assert await run("autorecovery", "status") == 0
     assert "no process runs: nothing is repaired" in capsys.readouterr().out
@@ -355,4 +390,6 @@ def test_a_service_says_the_same_over_http(service: str, topic: str) -> None:
     assert "fencelog_underreplicated_ledgers 0.0" in metrics
     assert "fencelog_recent_check_missing_copies_ledgers 0.0" in metrics
     assert "fencelog_recent_check_looks_total" in metrics
+    assert "fencelog_balance_ledgers_to_move 0.0" in metrics
+    assert 'fencelog_balance_moved_bytes_total{process="standalone"} 0.0' in metrics
     assert 'fencelog_rereplicated_bytes_total{process="standalone"} 0.0' in metrics

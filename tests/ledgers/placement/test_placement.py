@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -221,3 +222,19 @@ async def test_a_last_resort_is_not_taken_while_another_is_well(clock: Clock) ->
     assert all(
         placement.replace(("b0", "b1", "b2"), [1], write_quorum=3)[1] == "b4" for _ in range(30)
     )
+
+
+async def test_a_bookie_that_is_named_takes_a_place_if_it_may(clock: Clock) -> None:
+    placement, directory = placement_over("aabcab")
+    ensemble = ("b0", "b1", "b2")
+    moved = partial(placement.moved, ensemble, write_quorum=3)
+    assert moved(0, "b4") == ("b4", "b1", "b2")
+    assert moved(0, "b3") == ("b3", "b1", "b2"), "in more racks"
+    assert moved(2, "b5") == ("b0", "b1", "b5")
+    assert moved(2, "b4") is None, "in fewer racks"
+    assert moved(0, "b1") is None, "it is a member"
+    assert moved(0, "b9") is None, "it is gone"
+    directory.infos["b4"] = replace(directory.infos["b4"], is_read_only=True)
+    assert moved(0, "b4") is None, "it takes no adds"
+    placement.report_failure("b3")
+    assert moved(0, "b3") is None, "it failed just now"

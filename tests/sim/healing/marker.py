@@ -20,7 +20,7 @@ async def mark_at_random(
         return
     ledger_id = random.choice(ledgers)
     fragment = random.choice(history.metadata[ledger_id][-1].fragments)
-    why = random.choice(list(Cause))
+    why = random.choice([cause for cause in Cause if cause is not Cause.BALANCE])
     told = [causes for (i, _), causes in history.causes.items() if i == ledger_id]
     is_told = any(why.value in causes for causes in told)
     if why is Cause.DECOMMISSION and (is_told or not may_leave):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from tests.sim.oracle.history import History, write_set_of
 
-NEEDED = {"lost_bookie", "decommission", "placement"}
+NEEDED = {"lost_bookie", "decommission", "placement", "balance"}
 """The causes for which a bookie that has everything may be replaced."""
 
 
