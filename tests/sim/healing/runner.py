@@ -22,6 +22,7 @@ from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
 from tests.sim.healing.auditors import Auditors
+from tests.sim.healing.balance import MACHINE, Balancing, draw_balance_rate
 from tests.sim.healing.ending import HealingEnding
 from tests.sim.healing.faults import HealingFaults, lose
 from tests.sim.healing.mark_watch import MarkWatch
@@ -77,7 +78,7 @@ class _Play:
         moments = Moments()
         self.history.on_event = moments.event
         cluster = Cluster(self._engine, self.history)
-        cluster.clients = (*cluster.clients, "h1", "h2", *AUDITORS, "k1", "o1")
+        cluster.clients = (*cluster.clients, "h1", "h2", *AUDITORS, "k1", "o1", MACHINE)
         watch = MarkWatch(self.history, cluster, grace_s=plan.lost_bookie_grace_ms / 1000)
         await cluster.initialise()
         cluster.add_bookies(base)
@@ -98,6 +99,9 @@ class _Play:
         for machine in AUDITORS:
             cluster.in_world(self._keep(cluster, machine, auditors.audit))
         cluster.in_world(self._keep(cluster, "k1", auditors.check))
+        if (rate := draw_balance_rate(base.seed)) is not None:
+            balancing = Balancing(cluster, self.history, rate)
+            cluster.in_world(self._keep(cluster, MACHINE, balancing.run))
         if plan.decommission is not None:
             cluster.takes_bookies_out = True
             cluster.expects_refusals.add(base.victim)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
+from tests.sim.mutants.healing import balance as mutants_balance
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
@@ -45,7 +46,11 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 )
 """Mutants of the protocol and the bookies, which histories of ledgers have to detect."""
 
-HEALING_MUTANTS: tuple[Mutant, ...] = (*mutants_replication.MUTANTS, *mutants_auditing.MUTANTS)
+HEALING_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_replication.MUTANTS,
+    *mutants_balance.MUTANTS,
+    *mutants_auditing.MUTANTS,
+)
 """Mutants of replication workers, auditors and checkers, which histories of self-healing have to
 detect."""
 
@@ -72,6 +77,7 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.RARE,
+    *mutants_balance.RARE,
     *mutants_recent.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,

@@ -28,6 +28,22 @@ TESTS = {
         "writer-ended-for-nothing",
         "lock-of-an-ended-session",
     ),
+    "tests/bookie/replication/test_moves.py": (
+        "moved-before-copied",
+        "moved-to-a-member",
+        "move-outlives-lost-copies",
+        "dropped-move-stays-marked",
+        "moves-without-a-rate",
+    ),
+    "tests/bookie/balance/test_core.py": (
+        "moves-overshoot",
+        "moves-worsen-the-spread",
+        "moves-without-a-bound",
+    ),
+    "tests/bookie/balance/test_balancer.py": (
+        "moved-although-copies-are-lacking",
+        "moved-while-a-bookie-is-away",
+    ),
     "tests/bookie/replication/test_store.py": ("unmarked-at-any-version",),
     "tests/bookie/replication/test_locks.py": ("lock-kept-for-ever",),
     "tests/ledgers/reader/test_reader.py": ("denied-by-outdated-metadata",),
