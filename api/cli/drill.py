@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
     commands: tuple[Callable[..., None], ...] = (
         *(kill_broker, pause_broker, partition, drain, rolling_restart, zookeeper_restart),
         *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk, full_standalone),
-        *(lose_bookie, two_lost, lose_zone, stuck_repair, decommission),
+        *(lose_bookie, two_lost, lose_zone, stuck_repair, decommission, add_bookies),
         *(load, unload),
     )
     for command in commands:
@@ -207,6 +207,13 @@ def decommission(keep: KeepOption = False, as_json: JsonOption = False) -> None:
     from fencelog.api.drills.bookie.heal import decommission_drill
 
     _run(decommission_drill(keep=keep), as_json=as_json)
+
+
+def add_bookies(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Add two bookies to three under load; copies are moved until all have as much."""
+    from fencelog.api.drills.bookie.add import add_bookies_drill
+
+    _run(add_bookies_drill(keep=keep), as_json=as_json)
 
 
 def full_disk(

@@ -35,6 +35,7 @@ DRILLS = (
     "lose-zone",
     "stuck-repair",
     "decommission",
+    "add-bookies",
     "full-disk",
     "full-standalone",
 )

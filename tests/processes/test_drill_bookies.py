@@ -124,6 +124,17 @@ def test_a_bookie_leaves_while_it_runs() -> None:
     assert report["violations"] == 0
 
 
+def test_bookies_that_are_added_get_their_share() -> None:
+    report = drill("add-bookies", timeout_s=200)
+    assert report["distance_before"] > 1 > 0.1 >= report["distance_after"]
+    assert report["moved_fragments"] >= 36
+    assert (report["dropped_moves"], report["violations"], report["unverified_ledgers"]) == (
+        0,
+        0,
+        0,
+    )
+
+
 def test_a_rolling_restart_of_bookies_copies_no_more_than_was_in_flight() -> None:
     report = drill("rolling-restart", "--bookies", timeout_s=200)
     assert (report["lost_bookie_marks"], report["violations"]) == (0, 0)

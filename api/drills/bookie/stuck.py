@@ -45,7 +45,7 @@ async def _both(drill: BookieDrill, metrics: dict[str, float | None]) -> None:
 
 
 async def _without_bookies(drill: BookieDrill, metrics: dict[str, float | None]) -> None:
-    ledger = await _closed_ledger(drill, Replication())
+    ledger = await closed_ledger(drill, Replication())
     victim = drill.cluster.bookies[0]
     await victim.kill()
     found = await _until_it_waits(drill, ledger, "not_enough_bookies")
@@ -57,7 +57,7 @@ async def _without_bookies(drill: BookieDrill, metrics: dict[str, float | None])
 
 
 async def _without_copies(drill: BookieDrill, metrics: dict[str, float | None]) -> None:
-    ledger = await _closed_ledger(drill, TWO_COPIES)
+    ledger = await closed_ledger(drill, TWO_COPIES)
     names = ledger.last_fragment.bookies
     back, dead = [bookie for bookie in drill.cluster.bookies if bookie.name in names]
     for victim in (back, dead):
@@ -70,7 +70,8 @@ async def _without_copies(drill: BookieDrill, metrics: dict[str, float | None]) 
     metrics["went_on_with_a_copy_s"] = await _seconds_until_left(drill, dead.name, began)
 
 
-async def _closed_ledger(drill: BookieDrill, replication: Replication) -> LedgerMetadata:
+async def closed_ledger(drill: BookieDrill, replication: Replication) -> LedgerMetadata:
+    """Write a ledger of ENTRIES, and close it. Raises FencelogError."""
     writer = await drill.ledgers.create(
         replication, on_ack=lambda entry_id: None, on_failure=lambda error: None
     )
