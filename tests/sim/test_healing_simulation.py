@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from tests.sim.healing.plan import HEALING_TARGETS, draw_healing_plan
+from tests.sim.healing.plan import HEALING_TARGETS
+from tests.sim.healing.stories import draw_healing_plan
 from tests.sim.kinds import HEALING
 from tests.sim.outcome import Result
 from tests.sim.run_mutants import Row, examine, known_seeds
@@ -39,7 +40,13 @@ def test_no_history_of_self_healing_violates_an_invariant(
     assert stats.counts["healed"] == stats.passed
     missing = set(HEALING_TARGETS) - stats.kinds.keys()
     assert not missing, f"faults that never happened: {sorted(missing)}"
-    for event in ("bookies replaced", "entries copied by workers", "copies verified"):
+    for event in (
+        "bookies replaced",
+        "copies left behind",
+        "entries copied by workers",
+        "copies verified",
+        "repairs",
+    ):
         assert stats.counts[event] > stats.passed, f"too seldom: {event}"
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from fencelog.bookie.auditor.auditor import Auditor, AuditorConfig
 from fencelog.bookie.auditor.cluster_check import CheckConfig, ClusterCheck
 from fencelog.bookie.auditor.decommission import Decommissions
 from fencelog.bookie.auditor.election import Election
-from fencelog.bookie.auditor.schedule_core import CheckName
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
+from fencelog.bookie.recent.check import RecentCheck, RecentCheckConfig
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.reader.fan_out import cancel_all
 from tests.sim.engine.host import SimHost
 from tests.sim.healing.accusations import Accusations
+from tests.sim.healing.mark_watch import MarkWatch
 from tests.sim.healing.plan import HealingPlan
 from tests.sim.ledgers.cluster import Cluster, Session
 from tests.sim.oracle.history import History
 
-INTERVALS_MS: Mapping[CheckName, int] = {CheckName.BOOKIES: 4_000, CheckName.LEDGERS: 1_000}
 STEP_MS = 400
 RETRY_S = 0.5
 CHECK_PAUSE_S = 0.3
@@ -28,10 +29,16 @@ class Auditors:
     """The work of these processes, until ``is_over``."""
 
     def __init__(
-        self, cluster: Cluster, history: History, plan: HealingPlan, is_over: Callable[[], bool]
+        self,
+        cluster: Cluster,
+        history: History,
+        watch: MarkWatch,
+        plan: HealingPlan,
+        is_over: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._history = history
+        self._watch = watch
         self._plan = plan
         self._is_over = is_over
         self.is_retired = plan.decommission is None
@@ -44,18 +51,33 @@ class Auditors:
         host = SimHost(self._cluster.engine, machine)
         config = AuditorConfig(
             lost_bookie_grace_ms=self._plan.lost_bookie_grace_ms,
-            intervals_ms=INTERVALS_MS,
+            intervals_ms=self._plan.intervals_ms,
             first_check_delay_ms=0,
             sample_share=self._plan.sample_share,
             decommission_step_ms=STEP_MS,
         )
         auditor = Auditor(session.store, session.directory, host=host, config=config)
+        recent = RecentCheck(
+            session.store,
+            session.directory,
+            host=host,
+            config=RecentCheckConfig(self._plan.recent_ms),
+        )
+
+        async def work() -> None:
+            loop = asyncio.get_running_loop()
+            tasks = [loop.create_task(part.run()) for part in (auditor, recent)]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                await cancel_all(tasks)
+
         self._history.counts["auditors"] += 1
         if machine != self._plan.believer:
-            await Election(session.store, machine, host=host).run(auditor.run)
+            await Election(session.store, machine, host=host).run(work)
         while not self._is_over():
             try:
-                await auditor.run()
+                await work()
             except FencelogError as error:
                 self._history.counts[f"auditor: {error.code.slug}"] += 1
             await asyncio.sleep(RETRY_S)
@@ -63,10 +85,14 @@ class Auditors:
     async def check(self, session: Session) -> None:
         """Check the cluster's metadata again and again: ``fencelog check``."""
         host = SimHost(self._cluster.engine, session.process.machine)
-        config = CheckConfig(repeats=2, repeat_delay_ms=self._plan.check_delay_ms)
+        config = CheckConfig(
+            repeats=self._plan.check_repeats,
+            repeat_delay_ms=self._plan.check_delay_ms,
+            ledgers_at_once=self._plan.checked_at_once,
+        )
         while not self._is_over():
             accusations = Accusations(
-                self._history, self._cluster, delay_s=config.repeat_delay_ms / 1000
+                self._history, self._cluster, self._watch.versions, self._plan
             )
             check = ClusterCheck(
                 session.store,

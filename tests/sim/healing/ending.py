@@ -14,7 +14,6 @@ from tests.sim.ledgers.cluster import Session
 from tests.sim.ledgers.ending import Ending
 from tests.sim.oracle.history import WrittenLedger, write_set_of
 
-HEAL_S = 400.0
 COPIES_READ = 64
 LOOK_S = 2.0
 
@@ -22,6 +21,7 @@ LOOK_S = 2.0
 class HealingEnding(Ending):
     """``on_healed`` is called when all copies are there, or the time is over."""
 
+    heal_s: float
     on_healed: Callable[[], None] = staticmethod(lambda: None)
     is_retired: Callable[[], bool] = staticmethod(lambda: True)
     """Tells whether a bookie that is to leave has left."""
@@ -39,7 +39,7 @@ class HealingEnding(Ending):
                     await asyncio.sleep(LOOK_S)
 
         process = self._cluster.client_process("z2", look)
-        deadline = asyncio.get_running_loop().time() + HEAL_S
+        deadline = asyncio.get_running_loop().time() + self.heal_s
         await self._cluster.until(
             lambda: not process.live_tasks() or asyncio.get_running_loop().time() >= deadline
         )

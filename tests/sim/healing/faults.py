@@ -13,6 +13,7 @@ from tests.sim.healing.plan import (
     ANEW,
     BRIEF,
     DELETE,
+    DELETE_CLOSED,
     FLIP,
     LOSE,
     LOSE_TARGET,
@@ -92,7 +93,9 @@ class HealingFaults:
             case kind if kind == BRIEF:
                 machine = self._cluster.bookies[fault.target]
                 lose(self._cluster, machine)
-                self._cluster.in_world(_later(fault.duration_ms / 1000, machine.start))
+                self._cluster.in_world(
+                    _later(fault.duration_ms / 1000, partial(self._start_again, machine))
+                )
             case kind if kind in (RETURN, ANEW):
                 machine = self._cluster.bookies[fault.target]
                 if kind == ANEW:
@@ -100,7 +103,9 @@ class HealingFaults:
                     machine.replace_disk()
                 machine.start()
             case kind if kind == DELETE:
-                return self._delete()
+                return self._delete({ledger_id for ledger_id, _ in self._history.causes})
+            case kind if kind == DELETE_CLOSED:
+                return self._delete(self._history.metadata)
             case kind if kind == FLIP:
                 undo = self._cluster.bookies[fault.target].damage_replies()
                 if undo is None:
@@ -112,6 +117,11 @@ class HealingFaults:
         """Return a machine of its own for a client that does one thing."""
         self._machines += 1
         return f"k{self._machines + 1}"
+
+    def _start_again(self, machine: BookieMachine) -> None:
+        """Start a bookie, unless it was lost for good meanwhile."""
+        if self._cluster.bookies.get(machine.name) is machine:
+            machine.start()
 
     def _lose_target(self) -> bool:
         """A bookie that only copies were given to comes back with an empty disk."""
@@ -164,10 +174,12 @@ class HealingFaults:
             if not versions[-1].is_closed
         )
 
-    def _delete(self) -> bool:
-        """Delete a closed ledger that names a bookie which is being replaced."""
-        marked = sorted({ledger_id for ledger_id, _ in self._history.causes})
-        chosen = [i for i in marked if (m := self._history.latest(i)) is not None and m.is_closed]
+    def _delete(self, ledger_ids: Iterable[int]) -> bool:
+        """Delete one of these ledgers that is closed."""
+        latest = {ledger_id: self._history.latest(ledger_id) for ledger_id in sorted(ledger_ids)}
+        chosen = [
+            i for i, metadata in latest.items() if metadata is not None and metadata.is_closed
+        ]
         ledger = self._history.ledgers.get(self._random.choice(chosen)) if chosen else None
         if ledger is None:
             return False

@@ -18,16 +18,17 @@ from fencelog.bookie.identity.cookies import decode_cookie
 from fencelog.bookie.replication.store import Cause
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH
+from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
+from tests.sim.healing.mark_truth import MarkTruth
+from tests.sim.healing.plan import HealingPlan
+from tests.sim.healing.repair_watch import RepairWatch
+from tests.sim.healing.versions import MetadataVersions
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.oracle.history import History
 
 UNSEEN_S = 2.0
 """The time for which a bookie may be registered without being seen, by a server that lags."""
-
-LATE_S = 20.0
-"""The time that an auditor may take from its last look to a mark: it may be paused, and its
-requests may wait."""
 
 
 @dataclass(slots=True)
@@ -42,11 +43,17 @@ class _Presence:
 class MarkWatch:
     """Sees each write to the tree at the moment it takes effect, in order."""
 
-    def __init__(self, history: History, cluster: Cluster, *, grace_s: float) -> None:
+    def __init__(self, history: History, cluster: Cluster, plan: HealingPlan) -> None:
         self._history = history
         self._cluster = cluster
         self._tree = cluster.memory
-        self._grace_s = grace_s
+        self._grace_s = plan.lost_bookie_grace_ms / 1000
+        self._late_s = plan.late_s
+        self.versions = MetadataVersions(history)
+        self.repairs = RepairWatch(history, cluster)
+        self._truth = MarkTruth(
+            history, cluster, self.versions, settle_s=plan.settle_s, late_s=plan.late_s
+        )
         self._present: dict[str, _Presence] = {}
         self._incarnations: dict[str, str] = {}
         """Those of the cookies."""
@@ -65,6 +72,15 @@ class MarkWatch:
         elif path.startswith(f"{MARKS_PATH}/") and len(path.split("/")) == 5:
             high, low = path.split("/")[-2:]
             self._mark(int(high, 16) << 16 | int(low, 16), value)
+        elif path.startswith(f"{LEDGERS_PATH}/") and len(path.split("/")) == 4:
+            high, low = path.split("/")[-2:]
+            self._ledger(int(high, 16) << 16 | int(low, 16))
+
+    def _ledger(self, ledger_id: int) -> None:
+        before = self.versions.latest(ledger_id)
+        self.versions.changed(ledger_id)
+        self._truth.metadata_changed(ledger_id)
+        self.repairs.metadata_changed(before, self._history.latest(ledger_id))
 
     def _value(self, path: str) -> bytes | None:
         try:
@@ -85,6 +101,9 @@ class MarkWatch:
         elif presence.absent_since is not None:
             presence.absences.append((presence.absent_since, now))
             presence.absent_since = None
+        self._history.absent_since.pop(bookie, None)
+        if presence.absent_since is not None:
+            self._history.absent_since[bookie] = presence.absent_since
 
     def _was_absent(self, bookie: str) -> bool:
         """Tell whether it has been absent for the grace time, now or not long ago."""
@@ -93,15 +112,19 @@ class MarkWatch:
         if presence.absent_since is not None and now - presence.absent_since >= self._grace_s:
             return True
         return any(
-            end - begin >= self._grace_s and now - end <= LATE_S for begin, end in presence.absences
+            end - begin >= self._grace_s and now - end <= self._late_s
+            for begin, end in presence.absences
         )
 
     def _mark(self, ledger_id: int, value: bytes | None) -> None:
         if value is None:
             self._history.marked_since.pop(ledger_id, None)
+            self._truth.removed(ledger_id)
             return
         self._history.marked_since.setdefault(ledger_id, asyncio.get_running_loop().time())
-        for bookie, causes in json.loads(value)["missing"].items():
+        missing = json.loads(value)["missing"]
+        self._truth.written(ledger_id, missing)
+        for bookie, causes in missing.items():
             known = self._history.causes.setdefault((ledger_id, bookie), set())
             for cause in set(causes) - known:
                 known.add(cause)

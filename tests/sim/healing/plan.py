@@ -1,4 +1,5 @@
-"""The plan of a history of self-healing: that of a history of ledgers, and what heals it.
+"""The plan of a history of self-healing: that of a history of ledgers, and what heals it
+(``healing/stories.py`` has plans that are staged).
 
 Some bookies join only after a while. They are in no ensemble by then, so a worker copies to them,
 and their disk may be lost in the middle of it without the loss of anything acknowledged.
@@ -6,9 +7,12 @@ and their disk may be lost in the middle of it without the loss of anything ackn
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
+from fencelog.bookie.auditor.schedule_core import CheckName
+from fencelog.ledgers.limits import COPY_BYTES_PER_S
 from tests.sim.plan.draw import Draw
 from tests.sim.plan.plan import TARGETS, Fault, Moment, Plan
 from tests.sim.plan.theme import Step, Theme
@@ -17,6 +21,7 @@ _BAD_DATA = ("rot entry log", "rot journal", "rot journal, crash", "bad memory")
 """Faults of the bookie that is lost anyway: a second one has to be whole."""
 
 LOSE, LOSE_TARGET, MARK, DELETE = "lose bookie", "lose target", "mark at random", "delete copied"
+DELETE_CLOSED = "delete closed"
 FLIP = "bits flip"
 BRIEF, RETURN, ANEW = "away for a moment", "comes back", "begins anew"
 STALLED, UNSYNCED = "slow journal", "power loss before a sync"
@@ -26,6 +31,7 @@ HEALING_TARGETS = {
     LOSE_TARGET: "all",
     MARK: "all",
     DELETE: "all",
+    DELETE_CLOSED: "all",
     FLIP: "bookie",
     BRIEF: "bookie",
     STALLED: "bookie",
@@ -72,8 +78,25 @@ _LATE = Moment("start", 0, 1_600)
 HEALING_FAULTS = {*TARGETS, *HEALING_TARGETS} - {*_BAD_DATA}
 """Every kind of fault that these histories may draw."""
 
-STAGED_EVERY, STAGED_AT = 10, 7
+STAGED_EVERY, STAGED_AT = 10, 3
 """The place, in so many seeds in a row, of the staged one."""
+
+INTERVALS_MS: Mapping[CheckName, int] = {CheckName.BOOKIES: 4_000, CheckName.LEDGERS: 1_000}
+"""The intervals of the auditor's checks."""
+
+RECENT_MS = 1_000
+"""The interval of the recent check, and the time between two of its looks at a ledger that lacks
+copies."""
+
+LATE_S = 20.0
+"""The time that an auditor or a checker may take from its last look to what it says: it may be
+paused, and its requests may wait."""
+
+LATE_MS = 1_500
+"""The time at which further bookies join."""
+
+HEAL_S = 400.0
+"""The time until all copies are there, when all faults are over."""
 
 COPYING = "recovery add"
 """The event of a copy that comes to a bookie, also in a recovery."""
@@ -147,9 +170,30 @@ class HealingPlan:
     decommission_ms: int
     faults: tuple[Fault, ...]
     """All faults."""
+    intervals_ms: Mapping[CheckName, int] = field(default_factory=lambda: INTERVALS_MS)
+    recent_ms: int = 0
+    """The interval of the recent check; 0: there is none."""
+    copy_bytes_per_s: int = COPY_BYTES_PER_S
+    """The rate at which a worker copies."""
+    is_off: bool = False
+    """Self-healing is off until the faults are over."""
+    are_writers_left: bool = False
+    """Workers alone recover ledgers, until the faults are over."""
+    check_repeats: int = 2
+    checked_at_once: int = 32
+    late_ms: int = LATE_MS
+    late_s: float = LATE_S
+    heal_s: float = HEAL_S
+
+    @property
+    def settle_s(self) -> float | None:
+        """Return the time between two looks of the recent check, where no other check finds missing
+        copies."""
+        is_alone = self.recent_ms > 0 and not self.intervals_ms.get(CheckName.LEDGERS, 0)
+        return self.recent_ms / 1000 if is_alone else None
 
 
-def draw_healing_plan(seed: int) -> HealingPlan:
+def ordinary_plan(seed: int) -> HealingPlan:
     random = Random(f"healing {seed}")
     base = Draw(random, THEME).plan(seed)
     base = replace(
@@ -177,6 +221,7 @@ def draw_healing_plan(seed: int) -> HealingPlan:
         decommission=random.choice((None, None, "lost", "alive")),
         decommission_ms=lost_ms + random.choice((500, 2_000)),
         faults=(*faults, *_on_auditors(random, base)),
+        recent_ms=RECENT_MS * (seed % 2),
     )
     if seed % STAGED_EVERY == STAGED_AT:
         return _unsynced(Random(f"healing staged {seed}"), plan, loss)

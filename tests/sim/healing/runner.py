@@ -6,7 +6,9 @@ The invariants are those of ``ledgers/runner.py``. Invariant 11 is stricter: in 
 of a closed ledger has Qw copies, each readable with the right digest from a live bookie that the
 metadata names. A change of the metadata by a worker is checked as it happens
 (``metadata/replacements.py``). Invariant 38: what auditors and checkers say is true, and a cookie
-goes last (``healing/mark_watch.py``, ``healing/accusations.py``).
+goes last (``healing/mark_watch.py``, ``healing/mark_truth.py``, ``healing/accusations.py``).
+Invariant 39: a mark goes when nothing that it names is missing, one worker at a time repairs a
+ledger, and none ends a writer too early (``healing/mark_truth.py``, ``healing/repair_watch.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from fencelog.bookie.auditor.decommission_core import Phase
-from fencelog.bookie.replication.worker import ReplicationWorker
+from fencelog.bookie.replication.settings import change_settings
+from fencelog.ledgers.errors import FencelogError
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
@@ -25,8 +28,11 @@ from tests.sim.healing.auditors import Auditors
 from tests.sim.healing.balance import MACHINE, Balancing, draw_balance_rate
 from tests.sim.healing.ending import HealingEnding
 from tests.sim.healing.faults import HealingFaults, lose
+from tests.sim.healing.mark_truth import left_behind
 from tests.sim.healing.mark_watch import MarkWatch
-from tests.sim.healing.plan import AUDITORS, HEALING_TARGETS, HealingPlan, draw_healing_plan
+from tests.sim.healing.plan import AUDITORS, HEALING_TARGETS, HealingPlan
+from tests.sim.healing.repair_watch import ObservedWorker
+from tests.sim.healing.stories import draw_healing_plan
 from tests.sim.ledgers.cluster import Cluster, Session
 from tests.sim.ledgers.faults import Injector, Moments
 from tests.sim.ledgers.ghosts import Ghosts
@@ -39,9 +45,6 @@ Work = Callable[[Session], Coroutine[Any, Any, None]]
 
 BUDGET_S = 1_500.0
 """Virtual seconds that a history may take, its liveness phase included."""
-
-LATE_S = 1.5
-"""The time at which further bookies join."""
 
 RESTART_S = 0.5
 CHECK_MS = 300
@@ -79,13 +82,18 @@ class _Play:
         self.history.on_event = moments.event
         cluster = Cluster(self._engine, self.history)
         cluster.clients = (*cluster.clients, "h1", "h2", *AUDITORS, "k1", "o1", MACHINE)
-        watch = MarkWatch(self.history, cluster, grace_s=plan.lost_bookie_grace_ms / 1000)
+        watch = MarkWatch(self.history, cluster, plan)
+        self._repairs = watch.repairs
+        if plan.are_writers_left:
+            watch.repairs.open_grace_s = plan.open_ledger_grace_ms / 1000
         await cluster.initialise()
+        if plan.is_off:
+            await self._switch(cluster, is_disabled=True)
         cluster.add_bookies(base)
         await cluster.all_serving()
         workload = Workload(cluster, self.history, moments)
         injector = Injector(cluster, moments, self._live_client)
-        auditors = Auditors(cluster, self.history, plan, lambda: self._is_healed)
+        auditors = Auditors(cluster, self.history, watch, plan, lambda: self._is_healed)
         late = [f"b{base.bookies + n + 1}" for n in range(plan.late_bookies)]
         may_leave = plan.decommission is None
         special = HealingFaults(cluster, self.history, moments, late, may_leave=may_leave)
@@ -109,6 +117,8 @@ class _Play:
             cluster.in_world(self._stop_drained(cluster, watch, auditors))
         await asyncio.sleep(base.length_ms / 1000)
         special.is_over = True
+        watch.repairs.open_grace_s = None
+        self.history.counts["copies left behind"] += left_behind(self.history)
         injector.heal()
         self._decide_loss(cluster)
         for process in (*self._clients.values(), *self._healers.values()):
@@ -117,8 +127,11 @@ class _Play:
         workload.is_over.set()
         moments.end()
         self.fired = [*injector.fired, *special.fired]
+        if plan.is_off:
+            await self._switch(cluster, is_disabled=False)
         clients = list(self._clients.values())
         ending = HealingEnding(cluster, self.history, base, workload, clients)
+        ending.heal_s = plan.heal_s
         ending.on_healed = self._healed
         ending.is_retired = lambda: auditors.is_retired
         await ending.run()
@@ -161,10 +174,26 @@ class _Play:
                     del cluster.bookies[victim]
             await asyncio.sleep(RESTART_S)
 
+    async def _switch(self, cluster: Cluster, *, is_disabled: bool) -> None:
+        """Turn self-healing off, or on: ``fencelog autorecovery``."""
+
+        async def switch(session: Session) -> None:
+            while True:
+                try:
+                    await change_settings(session.store, is_disabled=is_disabled)
+                except FencelogError:
+                    await asyncio.sleep(RESTART_S)
+                else:
+                    return
+
+        process = cluster.client_process("o2", switch)
+        await cluster.until(lambda: not process.live_tasks())
+        process.kill()
+
     # -- processes -------------------------------------------------------------------------------
 
     async def _join(self, cluster: Cluster, late: list[str]) -> None:
-        await asyncio.sleep(LATE_S)
+        await asyncio.sleep(self._plan.late_ms / 1000)
         for name in late:
             cluster.add_bookie(name, self._plan.base)
 
@@ -179,13 +208,14 @@ class _Play:
             await asyncio.sleep(0.05)
 
     async def _repair(self, session: Session) -> None:
-        worker = ReplicationWorker(
-            session.store,
-            session.directory,
+        worker = ObservedWorker(
+            session,
+            self._repairs,
             worker_id=session.process.machine,
             host=SimHost(self._engine, session.process.machine),
             check_ms=CHECK_MS,
             open_ledger_grace_ms=self._plan.open_ledger_grace_ms,
+            copy_bytes_per_s=self._plan.copy_bytes_per_s,
         )
         try:
             await worker.run()

@@ -34,6 +34,7 @@ from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
 from tests.sim.metadata.emptied import Emptied
+from tests.sim.metadata.server import MetadataServer
 from tests.sim.metadata.store import SimStore
 from tests.sim.metadata.watch import MetadataWatch
 from tests.sim.oracle.history import History
@@ -306,6 +307,11 @@ class Cluster:
         for store in self.stores:
             if store.machine == machine and store.session_id:
                 store.expire()
+
+    def has_session(self, session_id: int) -> bool:
+        """Tell whether a metadata session has not ended, whatever its client believes."""
+        server = MetadataServer.of(self.engine, self.memory)
+        return session_id != 0 and server.session(session_id, 0, 0) is not None
 
     def add_bookies(self, plan: BookiePlan) -> None:
         for number in range(1, plan.bookies + 1):

@@ -38,6 +38,7 @@ def check_replacement(
         history.violate(4, f"ledger {ledger_id}: {old} became {new}")
         return
     ((lost, target),) = pairs
+    history.moved_to.add((ledger_id, target))
     following = now.fragments[at + 1].first_entry_id if at + 1 < len(now.fragments) else None
     last = now.last_entry_id if following is None else following - 1
     share = [n for n in range(new.first_entry_id, last + 1) if target in write_set_of(now, n)]

@@ -105,9 +105,6 @@ MUTANTS = (
             ),
         ),
     ),
-)
-
-RARE = (
     Mutant(
         "limbo-taken-for-missing",
         _CHECKER,
@@ -150,19 +147,6 @@ RARE = (
         ),
     ),
     Mutant(
-        "newcomer-taken-for-gone",
-        _CHECKER,
-        "A bookie that joined after the check began counts as one that was given up.",
-        (
-            Edit(
-                CHECK,
-                "ClusterCheck._came_back",
-                "return not all(map(self._known.is_gone, gone))",
-                "return False",
-            ),
-        ),
-    ),
-    Mutant(
         "absence-of-another-session",
         _AUDITOR,
         "The clocks go on when the auditor has lost its own session.",
@@ -173,18 +157,11 @@ RARE = (
                 "session_id == self.session_id and ",
                 "",
             ),
-        ),
-    ),
-    Mutant(
-        "lost-by-a-lagging-server",
-        _AUDITOR,
-        "Registrations are read from a server that may lag behind.",
-        (
             Edit(
-                REGISTERED,
-                "read_bookies",
-                "await CookieRegistry(store).names()",
-                'await store.children("/cookies")',
+                "fencelog.bookie.auditor.auditor",
+                "Auditor._on_session",
+                "if state is not SessionState.CONNECTED:",
+                "if state is None:",
             ),
         ),
     ),
@@ -198,6 +175,48 @@ RARE = (
                 "_still_lost",
                 "return candidates - (await read_bookies(store)).registered.keys()",
                 "return candidates",
+            ),
+        ),
+    ),
+    Mutant(
+        "decommission-renews-marks",
+        _REMOVAL,
+        "Each step marks all ledgers again, so that no worker can remove a mark.",
+        (
+            Edit(
+                DECOMMISSION,
+                "Decommissioner._mark",
+                "if mark is not None and Cause.DECOMMISSION in mark.missing.get(bookie_id, ()):",
+                "if mark is not None and mark.ledger_id < 0:",
+            ),
+        ),
+    ),
+)
+
+RARE = (
+    Mutant(
+        "newcomer-taken-for-gone",
+        _CHECKER,
+        "A bookie that joined after the check began counts as one that was given up.",
+        (
+            Edit(
+                CHECK,
+                "ClusterCheck._came_back",
+                "return not all(map(self._known.is_gone, gone))",
+                "return False",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-by-a-lagging-server",
+        _AUDITOR,
+        "Registrations are read from a server that may lag behind.",
+        (
+            Edit(
+                REGISTERED,
+                "read_bookies",
+                "await CookieRegistry(store).names()",
+                'await store.children("/cookies")',
             ),
         ),
     ),
@@ -221,19 +240,6 @@ RARE = (
         ),
     ),
     Mutant(
-        "decommission-renews-marks",
-        _REMOVAL,
-        "Each step marks all ledgers again, so that no worker can remove a mark.",
-        (
-            Edit(
-                DECOMMISSION,
-                "Decommissioner._mark",
-                "if mark is not None and Cause.DECOMMISSION in mark.missing.get(bookie_id, ()):",
-                "if mark is not None and mark.ledger_id < 0:",
-            ),
-        ),
-    ),
-    Mutant(
         "unreadable-metadata-names-no-bookie",
         _REMOVAL,
         "Metadata that cannot be read does not hold a decommission up.",
@@ -247,8 +253,10 @@ RARE = (
         ),
     ),
 )
-"""Mutants that a history meets seldom, or that another part makes up for: a test of the part has to
-detect them."""
+"""Mutants that no history shows: another part makes up for the mistake (the watch of registrations,
+within half a second; a bookie that registers looks for its removal itself), or histories do not
+have its occasion (metadata that is not valid; a bookie that joins amid a last look). A test of the
+part has to detect them."""
 
 _FOLDER = "tests/bookie/auditor"
 

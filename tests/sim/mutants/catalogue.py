@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import balance as mutants_balance
+from tests.sim.mutants.healing import marks as mutants_marks
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
@@ -49,10 +50,12 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 HEALING_MUTANTS: tuple[Mutant, ...] = (
     *mutants_replication.MUTANTS,
     *mutants_balance.MUTANTS,
+    *mutants_marks.MUTANTS,
     *mutants_auditing.MUTANTS,
+    *mutants_recent.MUTANTS,
 )
-"""Mutants of replication workers, auditors and checkers, which histories of self-healing have to
-detect."""
+"""Mutants of replication workers, auditors, checkers and the recent check, which histories of
+self-healing have to detect."""
 
 TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
@@ -78,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.RARE,
     *mutants_balance.RARE,
-    *mutants_recent.MUTANTS,
+    *mutants_recent.RARE,
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,

@@ -53,25 +53,6 @@ MUTANTS = (
         (Edit(CORE, "after_look", "if look.is_whole and look.is_closed:", "if look.is_whole:"),),
     ),
     Mutant(
-        "recent-change-during-a-look-lost",
-        _RECENT,
-        "A change that is seen while the ledger is being looked at is forgotten.",
-        (Edit(CORE, "after_look", "if before.is_stale:", "if before.attempts < 0:"),),
-    ),
-    Mutant(
-        "recent-marked-without-reading-again",
-        _RECENT,
-        "A ledger is marked by the metadata with which its comparison began.",
-        (
-            Edit(
-                CHECK,
-                "RecentCheck._mark",
-                "if latest.fragments != seen.fragments or latest.state is LedgerState.IN_RECOVERY:",
-                "if latest.ledger_id != seen.ledger_id:",
-            ),
-        ),
-    ),
-    Mutant(
         "recent-open-fragment-compared",
         _RECENT,
         "Entries of an open fragment, which are in flight, are compared like others.",
@@ -85,6 +66,63 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "recent-changed-ensembles-skipped",
+        _RECENT,
+        "What a writer left behind in a fragment before the last one is not compared.",
+        (
+            Edit(
+                CHECK,
+                "RecentCheck._compare",
+                "found = list(shortfalls(part, window.first, window.last, window.held))",
+                "last = part.last_fragment.first_entry_id\n"
+                "            found = list(shortfalls(part, max(window.first, last), window.last, "
+                "window.held))",
+            ),
+        ),
+    ),
+    Mutant(
+        "recent-marked-is-verified",
+        _RECENT,
+        "A ledger is never looked at again once it is marked.",
+        (
+            Edit(
+                CORE,
+                "after_look",
+                "    return tracked, accused\n",
+                "    return None if accused else tracked, accused\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "recent-successor-forgets",
+        _RECENT,
+        "A new auditor takes the ledgers that were there before it for verified.",
+        (
+            Edit(
+                CORE,
+                "RecentLedgers.listed",
+                "self._backlog[ledger_id] = None",
+                "self.verified.add(ledger_id)",
+            ),
+        ),
+    ),
+    Mutant(
+        "recent-marks-renewed",
+        _RECENT,
+        "A mark is renewed at every look, so that no worker can remove it.",
+        (
+            Edit(
+                CHECK,
+                "RecentCheck._mark",
+                "if Cause.MISSING_COPIES not in marked.get(b, ())",
+                "if b",
+            ),
+        ),
+    ),
+)
+
+RARE = (
     Mutant(
         "recent-compared-during-a-recovery",
         _RECENT,
@@ -105,15 +143,21 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "recent-marks-renewed",
+        "recent-change-during-a-look-lost",
         _RECENT,
-        "A mark is renewed at every look, so that no worker can remove it.",
+        "A change that is seen while the ledger is being looked at is forgotten.",
+        (Edit(CORE, "after_look", "if before.is_stale:", "if before.attempts < 0:"),),
+    ),
+    Mutant(
+        "recent-marked-without-reading-again",
+        _RECENT,
+        "A ledger is marked by the metadata with which its comparison began.",
         (
             Edit(
                 CHECK,
                 "RecentCheck._mark",
-                "if Cause.MISSING_COPIES not in marked.get(b, ())",
-                "if b",
+                "if latest.fragments != seen.fragments or latest.state is LedgerState.IN_RECOVERY:",
+                "if latest.ledger_id != seen.ledger_id:",
             ),
         ),
     ),
@@ -157,6 +201,10 @@ MUTANTS = (
         ),
     ),
 )
+"""Mutants that no history shows: they cost looks alone (``looks-at-all``, ``without-a-limit``) or a
+mark that a worker removes or that has a recovery finished (``without-reading-again``,
+``during-a-recovery``), need more ledgers than a history has (``late-ids``), or a change in the
+middle of a last look (``during-a-look``). A test of the part has to detect them."""
 
 TESTS = {
     "tests/bookie/recent/test_core.py": (
@@ -164,9 +212,12 @@ TESTS = {
         "recent-unknown-taken-for-whole",
         "recent-open-ledger-verified",
         "recent-change-during-a-look-lost",
+        "recent-marked-is-verified",
+        "recent-successor-forgets",
     ),
     "tests/bookie/recent/test_check.py": (
         "recent-unknown-taken-for-missing",
+        "recent-changed-ensembles-skipped",
         "recent-marked-without-reading-again",
         "recent-open-fragment-compared",
         "recent-compared-during-a-recovery",

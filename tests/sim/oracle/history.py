@@ -66,6 +66,8 @@ class BookieMemory:
     incarnation: str = ""
     in_limbo: set[int] = field(default_factory=set)
     """Ledgers of which it has said last that it may lack entries."""
+    limbo_told_s: dict[int, float] = field(default_factory=dict)
+    """When it said that last, by ledger."""
     is_damaged: bool = False
     """Bits of what it stored were flipped, or its disk was replaced."""
 
@@ -98,6 +100,10 @@ class History:
         """The ledgers that are marked now, and since when."""
         self.marked_at_random: set[tuple[int, str]] = set()
         """Marks for which there may be no reason."""
+        self.moved_to: set[tuple[int, str]] = set()
+        """The bookies that workers have named in the metadata of a ledger."""
+        self.absent_since: dict[str, float] = {}
+        """The bookies that are not registered now, and since when."""
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str], None] = lambda kind: None

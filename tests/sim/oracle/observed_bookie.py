@@ -5,6 +5,7 @@ Subclasses the real one and only looks; with ``damage`` it also flips bits of wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -174,6 +175,8 @@ class ObservedBookie(Bookie):
         self.history.counts["lists of entries"] += 1
         in_limbo = self._memory().in_limbo
         in_limbo.add(ledger_id) if reply.in_limbo else in_limbo.discard(ledger_id)
+        if reply.in_limbo:
+            self._memory().limbo_told_s[ledger_id] = asyncio.get_running_loop().time()
         self.history.on_event("list")
         self._memory().listed.update(
             (ledger_id, n) for a, b in reply.availability.ranges() for n in range(a, b + 1)

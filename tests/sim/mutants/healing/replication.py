@@ -8,11 +8,9 @@ BOOT = "fencelog.bookie.engine.boot"
 COPIES = "fencelog.bookie.repair.copies"
 CORE = "fencelog.bookie.replication.core"
 GARBAGE = "fencelog.bookie.gc.ledgers"
-LOCKS = "fencelog.bookie.replication.locks"
 OPEN = "fencelog.bookie.replication.open_ledgers"
 READER = "fencelog.ledgers.reader.reader"
 REPAIR = "fencelog.bookie.replication.repair"
-STORE = "fencelog.bookie.replication.store"
 TRANSITIONS = "fencelog.ledgers.ledger_metadata.transitions"
 
 RULE = "PROTOCOL.md rule 11"
@@ -68,6 +66,23 @@ MUTANTS = (
                 "        await self._commit(step, target)\n",
                 "        _, version = await self._tools.ledgers.get(self._id)\n"
                 "        await self._tools.ledgers.update(wanted, version)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ensemble-change-undone",
+        RULE,
+        "The fragments that were read before the copying are written over those of an ensemble "
+        "change.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._move",
+                "        await self._commit(step, target)\n",
+                "        latest, version = await self._tools.ledgers.get(self._id)\n"
+                "        latest = __import__('dataclasses').replace(\n"
+                "            latest, fragments=wanted.fragments)\n"
+                "        await self._tools.ledgers.update(latest, version)\n",
             ),
         ),
     ),
@@ -206,32 +221,6 @@ MUTANTS = (
             ),
         ),
     ),
-)
-
-RARE = (
-    Mutant(
-        "any-incarnation-of-the-target",
-        f"{RULE}; PROTOCOL.md rule 10",
-        "A target that loses its disk amid the copying is named, and denies what it was given.",
-        (
-            Edit(
-                REPAIR,
-                "LedgerRepair._move",
-                "incarnation = self._tools.bookies.describe(target).incarnation",
-                "incarnation = None",
-            ),
-            Edit(
-                REPAIR,
-                "LedgerRepair._compare",
-                "        held = await self._list(target, fragment.first, fragment.last, "
-                "incarnation)\n",
-                "        return\n"
-                "        held = await self._list(target, fragment.first, fragment.last, "
-                "incarnation)\n",
-            ),
-            Edit(BOOT, "fence_before_serving", " or is_copied", ""),
-        ),
-    ),
     Mutant(
         "first-fragment-alone",
         RULE,
@@ -242,25 +231,6 @@ RARE = (
                 "plan_repair",
                 "        for fragment in fragments:\n",
                 "        for fragment in fragments[:1]:\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "lock-kept-for-ever",
-        "MAINTENANCE.md: re-replication",
-        "A lock whose release was not answered is never acquired again by its own worker.",
-        (
-            Edit(
-                LOCKS,
-                "ReplicationLocks._own",
-                "        if (node.ephemeral_owner, node.value) != (session_id, self._value):\n",
-                "        if node.value:\n",
-            ),
-            Edit(
-                LOCKS,
-                "ReplicationLocks.release",
-                "        await until_known(delete)\n",
-                "        if lock.ledger_id % 3:\n            await until_known(delete)\n",
             ),
         ),
     ),
@@ -297,20 +267,6 @@ RARE = (
         ),
     ),
     Mutant(
-        "unmarked-at-any-version",
-        RULE,
-        "A worker removes a mark that was made after it had looked.",
-        (
-            Edit(
-                STORE,
-                "UnderReplicatedLedgers.unmark",
-                "await self._store.delete(_path(ledger_id), version)",
-                "version = (await self._store.get(_path(ledger_id))).version\n"
-                "                await self._store.delete(_path(ledger_id), version)",
-            ),
-        ),
-    ),
-    Mutant(
         "marked-ledgers-collected",
         "MAINTENANCE.md: garbage collection",
         "A bookie collects copies that a worker has made, before the metadata names it.",
@@ -322,25 +278,6 @@ RARE = (
                 "if False:",
             ),
         ),
-    ),
-    Mutant(
-        "denied-by-outdated-metadata",
-        f"{RULE}; PROTOCOL.md rule 7",
-        "Bookies that were replaced deny an entry, and the reader passes that on.",
-        (
-            Edit(
-                READER,
-                "LedgerReader._is_outdated",
-                "                self.update((await self._source.get_latest(used.ledger_id))[0])\n",
-                "                await self._look()\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "any-end-of-a-fragment",
-        RULE,
-        "A bookie is replaced in a fragment that has other entries than were copied.",
-        (_ANY_END,),
     ),
     Mutant(
         "writer-ended-at-once",
@@ -368,18 +305,50 @@ RARE = (
             ),
         ),
     ),
+)
+
+RARE = (
     Mutant(
-        "lock-of-an-ended-session",
-        "MAINTENANCE.md: re-replication",
-        "A worker goes on with a ledger after the session that locked it has ended.",
+        "any-incarnation-of-the-target",
+        f"{RULE}; PROTOCOL.md rule 10",
+        "A target that loses its disk amid the copying is named, and denies what it was given.",
         (
             Edit(
-                "fencelog.bookie.replication.worker",
-                "ReplicationWorker._check_allowed",
-                "self._locks.check(lock)",
-                "pass",
+                REPAIR,
+                "LedgerRepair._move",
+                "incarnation = self._tools.bookies.describe(target).incarnation",
+                "incarnation = None",
+            ),
+            Edit(
+                REPAIR,
+                "LedgerRepair._compare",
+                "        held = await self._list(target, fragment.first, fragment.last, "
+                "incarnation)\n",
+                "        return\n"
+                "        held = await self._list(target, fragment.first, fragment.last, "
+                "incarnation)\n",
+            ),
+            Edit(BOOT, "fence_before_serving", " or is_copied", ""),
+        ),
+    ),
+    Mutant(
+        "denied-by-outdated-metadata",
+        f"{RULE}; PROTOCOL.md rule 7",
+        "Bookies that were replaced deny an entry, and the reader passes that on.",
+        (
+            Edit(
+                READER,
+                "LedgerReader._is_outdated",
+                "                self.update((await self._source.get_latest(used.ledger_id))[0])\n",
+                "                await self._look()\n",
             ),
         ),
+    ),
+    Mutant(
+        "any-end-of-a-fragment",
+        RULE,
+        "A bookie is replaced in a fragment that has other entries than were copied.",
+        (_ANY_END,),
     ),
     Mutant(
         "boot-forgets-marks",
@@ -388,4 +357,4 @@ RARE = (
         (Edit(BOOT, "fence_before_serving", " or is_copied", ""),),
     ),
 )
-"""Mutants that cost copies or time, or that a second guard makes rare."""
+"""Mutants that a second guard makes rare: a test of the part has to detect them."""

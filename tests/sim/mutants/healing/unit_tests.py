@@ -24,6 +24,8 @@ TESTS = {
     ),
     "tests/bookie/replication/test_worker.py": (
         "metadata-not-read-again",
+        "ensemble-change-undone",
+        "unmarked-before-repaired",
         "writer-ended-at-once",
         "writer-ended-for-nothing",
         "lock-of-an-ended-session",
@@ -45,7 +47,7 @@ TESTS = {
         "moved-while-a-bookie-is-away",
     ),
     "tests/bookie/replication/test_store.py": ("unmarked-at-any-version",),
-    "tests/bookie/replication/test_locks.py": ("lock-kept-for-ever",),
+    "tests/bookie/replication/test_locks.py": ("lock-kept-for-ever", "lock-of-another-taken"),
     "tests/ledgers/reader/test_reader.py": ("denied-by-outdated-metadata",),
     "tests/ledgers/ledger_metadata/test_transitions.py": ("any-end-of-a-fragment",),
     "tests/bookie/engine/test_boot_recoveries.py": (
