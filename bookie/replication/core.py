@@ -203,6 +203,11 @@ def _needs_close(metadata: LedgerMetadata, mark: UnderReplicatedLedger) -> bool:
     return bool(leaving.intersection(metadata.last_fragment.bookies))
 
 
+def decommissioned(mark: UnderReplicatedLedger) -> set[str]:
+    """Return the marked bookies that are to get no more copies, although they may run."""
+    return {bookie for bookie, causes in mark.lacking.items() if Cause.DECOMMISSION in causes}
+
+
 def missing_ranges(
     metadata: LedgerMetadata, fragment: ClosedFragment, bookie_id: str, held: Availability
 ) -> Iterator[tuple[int, int]]:

@@ -41,6 +41,7 @@ from fencelog.bookie.replication.core import (
     ClosedFragment,
     Step,
     closed_fragments,
+    decommissioned,
     missing_ranges,
     moved,
     plan_repair,
@@ -223,12 +224,17 @@ class LedgerRepair:
             if step.action is Action.SPREAD
             else self._tools.placement.replace
         )
-        return replace(
-            step.fragment.bookies,
-            [step.index],
-            write_quorum=metadata.write_quorum,
-            exclude=set(self._mark.lacking),
+        by_preference = partial(
+            replace, step.fragment.bookies, [step.index], write_quorum=metadata.write_quorum
         )
+        try:
+            return by_preference(exclude=set(self._mark.lacking))
+        except FencelogError as error:
+            if error.code is not ErrorCode.NOT_ENOUGH_BOOKIES:
+                raise
+        # There may be no other bookie than one that lacked entries, and is about to get them: its
+        # place in the mark stays until this fragment is repaired as well.
+        return by_preference(exclude=decommissioned(self._mark))
 
     async def _copy(
         self,

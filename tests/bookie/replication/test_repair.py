@@ -74,6 +74,31 @@ async def test_a_lost_bookie_is_replaced_and_every_entry_has_all_its_copies(
         await check_copies(cluster, metadata.ledger_id, [] if metadata is empty else PAYLOADS)
 
 
+async def test_the_only_other_bookie_is_taken_although_it_lacked_entries(tmp_path: Path) -> None:
+    """It is marked itself, of other fragments; unless it is to leave, there is no better one."""
+    async with LocalCluster(tmp_path, size=4) as cluster:
+        marks = UnderReplicatedLedgers(cluster.store)
+        metadata = await closed(cluster, *PAYLOADS)
+        named, spares = await members(cluster, metadata)
+        await cluster.stop(named[0])
+        await mark(marks, metadata.ledger_id, named[0])
+        await mark(marks, metadata.ledger_id, spares[0], Cause.DECOMMISSION)
+        worker = cluster.worker()
+        async with running(worker):
+            waits = [(metadata.ledger_id, "not_enough_bookies", None)]
+            await until(lambda: why(worker) == waits)
+            found = await marks.get(metadata.ledger_id)
+            assert found is not None
+            await marks.unmark(metadata.ledger_id, found.version)
+            await mark(marks, metadata.ledger_id, named[0])
+            await mark(marks, metadata.ledger_id, spares[0], Cause.MISSING_COPIES)
+            worker.hurry()
+            await healed(marks)
+        now, _ = await cluster.ledgers.get(metadata.ledger_id)
+        assert now.fragments[0].bookies == (spares[0], *named[1:])
+        await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
 async def test_a_bookie_that_is_back_with_everything_costs_no_copy(
     cluster: LocalCluster, marks: UnderReplicatedLedgers
 ) -> None:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 LOCKS = "fencelog.bookie.replication.locks"
+REPAIR = "fencelog.bookie.replication.repair"
 STORE = "fencelog.bookie.replication.store"
 WORKER = "fencelog.bookie.replication.worker"
 
 RULE = "PROTOCOL.md rule 11"
 
 MUTANTS = (
+    Mutant(
+        "marked-is-no-target",
+        "MAINTENANCE.md: re-replication",
+        "A bookie that lacks entries of one fragment never takes a place in another one.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._target_ensemble",
+                "exclude=decommissioned(self._mark)",
+                "exclude=set(self._mark.lacking)",
+            ),
+        ),
+    ),
     Mutant(
         "lock-of-another-taken",
         "MAINTENANCE.md: re-replication",

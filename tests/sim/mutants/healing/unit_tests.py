@@ -21,6 +21,7 @@ TESTS = {
         "empty-fragments-forgotten",
         "replaced-by-a-member",
         "marked-ledgers-collected",
+        "marked-is-no-target",
     ),
     "tests/bookie/replication/test_worker.py": (
         "metadata-not-read-again",
