@@ -27,6 +27,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.partition.stats import BrokerStats, measure
 from fencelog.broker.partition.transfer import PartitionTransfer
+from fencelog.broker.partition.troubles import Troubles, find_troubles
 from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
 from fencelog.broker.registry.topic_cache import TopicCache
 from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
@@ -181,6 +182,16 @@ class Broker:
         """Return the figures of what is open here now."""
         slots, names_of = list(self._slots.values()), self.subscriptions.remembered
         return await measure(slots, names_of, pending_bytes=self.pending_bytes)
+
+    async def troubles(self) -> Troubles:
+        """Return what this broker knows of partitions in trouble. Raises METADATA_UNAVAILABLE."""
+
+        async def names_of(topic_id: str) -> dict[str, str]:
+            found = await self.subscriptions.list(topic_id)
+            return {each.info.subscription_id: each.info.name for each in found}
+
+        slots = list(self._slots.values())
+        return await find_troubles(slots, names_of, now_us=self.host.now_us())
 
     # -- partitions ------------------------------------------------------------------------------
 

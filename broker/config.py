@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.limits import MIB
 
+SWEEP_GRACE_S = 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class BalancePolicy:
@@ -58,5 +60,5 @@ class BrokerConfig:
     quotas."""
     sweep_interval_s: float = 3600.0
     """The time from one search for unused ledgers to the next, over all brokers."""
-    sweep_grace_s: float = 3600.0
+    sweep_grace_s: float = SWEEP_GRACE_S
     """The age below which a ledger is never taken for one of a topic that is gone."""

@@ -292,3 +292,7 @@ SHOWN_SUBSCRIPTIONS = 100
 
 STATS_AT_ONCE = 500
 """The partitions that are looked at in one turn of the event loop: about a millisecond."""
+
+MAX_SHOWN_TROUBLES = 100
+"""The partitions in trouble of each kind that a broker describes; the rest is counted. A person
+reads the first few, and what ails a hundred ails the cluster."""

@@ -1,4 +1,4 @@
 """The endpoints that administer: topics, namespaces, partitions, brokers, self-healing.
 
-Imports of its package: ``http``, ``routing``, ``subscriptions``.
+Imports of its package: ``admin.doctor``, ``http``, ``routing``, ``subscriptions``.
 """

@@ -1,6 +1,6 @@
 """The command line. Each command's module imports what it needs when the command runs.
 
-Imports of its package: ``bench``, ``cli.healing``, ``client``, ``console``, ``drills``,
-``drills.bookie``, ``drills.broker``, ``drills.harness``, ``local_cluster``, ``processes``,
-``routing``, ``streams``.
+Imports of its package: ``admin``, ``admin.doctor``, ``bench``, ``cli.healing``, ``client``,
+``console``, ``drills``, ``drills.bookie``, ``drills.broker``, ``drills.harness``,
+``local_cluster``, ``processes``, ``routing``, ``streams``.
 """

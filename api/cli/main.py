@@ -23,6 +23,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "autorecovery": ("autorecovery",),
     "bookies": ("bookies",),
     "brokers": ("brokers",),
+    "doctor": ("doctor",),
     "healing.check": ("check",),
     "ledger": ("ledger",),
     "metadata": ("metadata",),

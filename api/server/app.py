@@ -70,6 +70,7 @@ from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 if TYPE_CHECKING:
     from fencelog.api.server.framework import Framework
+    from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
     from fencelog.bookie.engine.bookie import Bookie
     from fencelog.broker.broker import Broker
 
@@ -293,22 +294,37 @@ def build_app(
     lifecycle, served = build_subscriptions(broker, ownership, forwarder, waits, bodies, metrics)
     endpoints |= served
 
-    def load() -> Framework:
-        from fencelog.api.admin.autorecovery import AutorecoveryAdmin
-        from fencelog.api.metrics.service import ServiceMetrics
-        from fencelog.api.server.framework import build_framework
+    others = counted or ProcessCounts(LedgerCounts())
 
-        healing = AutorecoveryAdmin(store, bookies, host=broker.host)
-        others = counted or ProcessCounts(LedgerCounts())
-        shown = ServiceMetrics(metrics, broker, others.ledgers, others.bookies, healing)
-        peers = LinkPeers(links)
-        return build_framework(broker, bookies, peers, lifecycle, metrics, healing, shown)
+    def load() -> Framework:
+        return _load_framework(broker, store, bookies, LinkPeers(links), lifecycle, metrics, others)
 
     health, administration = Health(broker.check_ready), Administration(load)
     app = Application(endpoints, health, administration, links, waits, metrics, produce)
     config = broker.config
     app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
     return app
+
+
+def _load_framework(
+    broker: Broker,
+    store: MetadataStore,
+    bookies: RegisteredBookies,
+    peers: LinkPeers,
+    lifecycle: SubscriptionLifecycle,
+    metrics: ApiMetrics,
+    counted: ProcessCounts,
+) -> Framework:
+    """Import and build FastAPI's half, in a thread."""
+    from fencelog.api.admin.autorecovery import AutorecoveryAdmin
+    from fencelog.api.admin.doctor_routes import service_doctor
+    from fencelog.api.metrics.service import ServiceMetrics
+    from fencelog.api.server.framework import build_framework
+
+    healing = AutorecoveryAdmin(store, bookies, host=broker.host)
+    shown = ServiceMetrics(metrics, broker, counted.ledgers, counted.bookies, healing)
+    doctor = service_doctor(broker, store, bookies, healing, peers)
+    return build_framework(broker, bookies, peers, lifecycle, metrics, healing, shown, doctor)
 
 
 def _partition_endpoints(

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from fencelog.api.admin.admin import admin_router
 from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.broker_admin import add_broker_routes
+from fencelog.api.admin.doctor_routes import add_doctor_routes
 from fencelog.api.admin.json_line import JsonLine
 from fencelog.api.http.asgi import AsgiApp, Scope
 from fencelog.api.http.metrics import METRICS, METRICS_TYPE
@@ -28,6 +29,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
     from fencelog.api.admin.autorecovery import AutorecoveryAdmin
+    from fencelog.api.admin.doctor.doctor import Doctor
     from fencelog.api.http.metrics import ApiMetrics
     from fencelog.api.metrics.service import ServiceMetrics
     from fencelog.api.routing.peers import LinkPeers
@@ -78,12 +80,14 @@ def build_framework(
     counted: ApiMetrics,
     healing: AutorecoveryAdmin,
     metrics: ServiceMetrics,
+    doctor: Doctor,
 ) -> Framework:
     """Build the FastAPI half of a broker's application."""
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers)
     add_subscription_routes(router, broker, lifecycle)
     add_autorecovery_routes(router, healing)
+    add_doctor_routes(router, broker, peers, doctor)
     app = FastAPI(
         title="fencelog",
         description=DESCRIPTION,

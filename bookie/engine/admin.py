@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from fencelog.bookie.engine.shard import Shard
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
 
 Verb = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """A function that takes the arguments, without the verb itself. It raises FencelogError,
@@ -29,6 +30,8 @@ class Administered(Protocol):
     shards: list[Shard]
     is_read_only: bool
     read_only_for: set[str]
+    read_only_since_us: int | None
+    host: Host
     status_parts: dict[str, StatusPart]
 
     async def free_bytes(self) -> int: ...
@@ -74,9 +77,11 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
         return {
             "bookie_id": bookie.bookie_id,
             "incarnation": bookie.incarnation,
+            "now_us": bookie.host.now_us(),
             "shards": len(bookie.shards),
             "read_only": bookie.is_read_only,
             "read_only_for": sorted(bookie.read_only_for),
+            "read_only_since_us": bookie.read_only_since_us,
             "ledgers": sum(known.count for known in states),
             "ledgers_in_limbo": sum(len(known.in_limbo) for known in states),
             "free_bytes": await bookie.free_bytes(),

@@ -61,7 +61,9 @@ class Bookie:
         directory: DataDirectory,
         identity: Identity,
         io_thread: IoThread,
+        host: Host,
     ) -> None:
+        self.host = host
         self.bookie_id = identity.bookie_id
         self.incarnation = identity.incarnation
         self.instance = identity.cookie.instance
@@ -80,6 +82,8 @@ class Bookie:
         """The shards. Ledger ``i`` is stored in ``shards[i % len(shards)]``."""
         self.read_only_for: set[str] = set()
         """The reasons to be read-only (``set_read_only``)."""
+        self.read_only_since_us: int | None = None
+        """The time at which the first of them came; None: it takes adds."""
         self.on_pressure: dict[Callable[[], None], None] = {}
         """Callbacks for a change of ``is_under_pressure``: transports stop or resume reading."""
         self.on_read_only: dict[Callable[[], None], None] = {}
@@ -128,7 +132,7 @@ class Bookie:
         await io_thread.run(directory.lock)
         stack.callback(directory.unlock)
         identity = await claim_directories(directory, config, io_thread, cookies, host)
-        bookie = cls(config, directory, identity, io_thread)
+        bookie = cls(config, directory, identity, io_thread, host)
         for shard in directory.shards:
             opened = await open_shard(
                 shard,
@@ -282,6 +286,8 @@ class Bookie:
         before = set(self.read_only_for)
         (self.read_only_for.add if on else self.read_only_for.discard)(reason)
         if self.read_only_for != before:
+            if not (before and self.read_only_for):
+                self.read_only_since_us = self.host.now_us() if self.read_only_for else None
             for shard in self.shards:
                 shard.adds.is_read_only = self.is_read_only
             for listener in self.on_read_only:

@@ -27,6 +27,7 @@ from fencelog.bookie.disk.space import (
 )
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
+from fencelog.bookie.maintenance.forecast_core import DiskForecast
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import DISK_WATCH_MS, MAX_DISK_BYTES_PER_S, MIN_DISK_WATCH_MS
 
@@ -42,6 +43,7 @@ class DiskWatch:
         self._allowed = AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)
         self._space: DiskSpace | None = None
         self._left_bytes = 0
+        self._forecast = DiskForecast()
         bookie.status_parts["disk"] = self.status
 
     async def check(self) -> None:
@@ -52,6 +54,7 @@ class DiskWatch:
         caches = [shard.cache for shard in self._bookie.shards]
         cached_bytes = sum(cache.size for cache in caches)
         self._left_bytes = part.free_bytes - bytes_kept_from_adds(part, cached_bytes, self._config)
+        self._forecast.note(asyncio.get_running_loop().time(), self._left_bytes)
         before = self._allowed
         now = self._allowed = allowed_writes(
             part,
@@ -97,12 +100,16 @@ class DiskWatch:
                 _log.warning("bookie %s: %s", self._bookie.bookie_id, error.detail)
             await asyncio.sleep(self._pause_s)
 
-    def status(self) -> dict[str, int | bool]:
-        """Return this part of ``status``."""
+    def status(self) -> dict[str, int | bool | None]:
+        """Return this part of ``status``. ``left_bytes``: for adds; ``full_in_s``: until there are
+        none, at the pace of the last hours; None: it does not fill up, or that is not known yet.
+        """
         space = self._space or DiskSpace(0, 0)
         return {
             "total_bytes": space.total_bytes,
             "free_bytes": space.free_bytes,
+            "left_bytes": max(0, self._left_bytes),
+            "full_in_s": self._forecast.full_in_s(),
             "room_for_adds": self._allowed.for_adds,
             "room_for_recovery": self._allowed.for_recovery,
             "room_for_flush": self._allowed.for_flush,

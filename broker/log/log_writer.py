@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.config import BrokerConfig
@@ -18,6 +19,7 @@ from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import (
     Acknowledge,
     Adopted,
+    CheckOwnership,
     Effect,
     LogState,
     Lost,
@@ -44,6 +46,16 @@ _ENDED_HERE = frozenset({ErrorCode.TOPIC_NOT_FOUND, ErrorCode.DRAINING})
 """Codes with which this broker, or whoever deletes the topic, ends an instance."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class UnfinishedStep:
+    """The step at which a log is. ``began_s``: the first attempt, on the loop's clock; ``error``:
+    why the last attempt has failed (empty: none has)."""
+
+    name: str
+    began_s: float
+    error: str = ""
 
 
 class LogWriter:
@@ -78,6 +90,8 @@ class LogWriter:
             core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup, metrics
         )
         self._step: Step | None = None
+        self.unfinished: UnfinishedStep | None = None
+        """The step that is being carried out, or waits for its next attempt."""
         self._complaint = ""
         """The report of the last step that failed: a step that fails again for the same reason is
         not reported again."""
@@ -191,6 +205,7 @@ class LogWriter:
                 if step is not None:
                     self._execute(await self._carry_out(step))
                 else:
+                    self.unfinished = None
                     self._wakeup.clear()
                     await self._wakeup.wait()
         except LedgerListLost as lost:
@@ -201,11 +216,19 @@ class LogWriter:
             self.finish(FencelogError(ErrorCode.INTERNAL, f"{path} has stopped"))
 
     async def _carry_out(self, step: Step) -> list[Effect]:
+        unfinished = self.unfinished
+        if unfinished is None:
+            unfinished = UnfinishedStep(type(step).__name__, self._loop.time())
+            self.unfinished = unfinished
         try:
-            return await self._runner.carry_out(step)
+            effects = await self._runner.carry_out(step)
+            if not isinstance(step, CheckOwnership):  # which comes between two attempts
+                self.unfinished = None
+            return effects
         except LedgerListLost:
             raise
         except FencelogError as error:
+            unfinished.error = error.detail
             complaint = f"{step}: {error}"
             if complaint != self._complaint:
                 log.warning("%s: %s", self._node.path, complaint)

@@ -66,6 +66,16 @@ class Trimmed:
     held_back: bool
 
 
+@dataclass(frozen=True, slots=True)
+class HeldSpace:
+    """The ledgers that would be deleted if no durable subscription still had to see them.
+    ``size``: their payload bytes; ``offset``: the lowest that a subscription has to see."""
+
+    ledgers: int
+    size: int
+    offset: int
+
+
 class _NothingToDo(Exception):
     """The signal, raised at the moment of a change, that no change is needed."""
 
@@ -150,6 +160,17 @@ class Retention:
             or self._is_roll_wanted()
         )
 
+    def held_space(self) -> HeldSpace | None:
+        """Return what is kept for subscriptions alone; None: nothing is."""
+        offset, policy = self._cursors.slowest_offset(), self.policy
+        if offset is None or (policy.retention_ms is None and policy.retention_bytes is None):
+            return None
+        ledger_list = self._node.ledger_list
+        held = set(self._trimmable(ledger_list, held_back=False))
+        held -= set(self._trimmable(ledger_list))
+        sealed = [s.sealed for s in ledger_list.segments if s.ledger_id in held]
+        return HeldSpace(len(held), sum(s.size for s in sealed if s), offset) if held else None
+
     async def tend(self) -> None:
         """Do what the policy asks for now; a step that fails is tried again the next time. Raises
         LedgerListLost."""
@@ -211,13 +232,14 @@ class Retention:
             await self._acknowledge_below(self._reader.earliest_offset)
         await self._delete_unlisted()
 
-    def _trimmable(self, ledger_list: LedgerList) -> Sequence[int]:
+    def _trimmable(self, ledger_list: LedgerList, *, held_back: bool = True) -> Sequence[int]:
+        """Return the ledgers that may be deleted; ``held_back``: by subscriptions, too."""
         return trimmable(
             ledger_list,
             self._written(),
             self.policy,
             now_us=self._host.now_us(),
-            unacknowledged=self._cursors.slowest_offset(),
+            unacknowledged=self._cursors.slowest_offset() if held_back else None,
         )
 
     def _is_roll_wanted(self) -> bool:

@@ -13,6 +13,7 @@ from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.backlog_core import bytes_from, published_about_us
+from fencelog.broker.log.log_writer import UnfinishedStep
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.describe import describe_log
 from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
@@ -229,6 +230,11 @@ class PartitionLog:
             began_us = segments[0].created_us
             published_us = published_about_us(parts, offset, began_us=began_us)
         return bytes_from(parts, offset), published_us
+
+    @property
+    def unfinished_step(self) -> UnfinishedStep | None:
+        """The change of the list of ledgers that is not finished: a roll, a repair, an end."""
+        return self._writer.unfinished
 
     async def segments(self, from_offset: int = 0) -> dict[str, Any]:
         """Return the ranges for readers that read from the bookies directly, JSON-compatible:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -20,9 +21,22 @@ from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
 
 T = TypeVar("T")
 
+
+@dataclass(slots=True)
+class Opening:
+    """The attempts to open a partition since the last success. ``began_us``: the first one;
+    ``error``: why the last one has failed (empty: none has)."""
+
+    began_us: int
+    error: str = ""
+
+
 TAKEOVER_ATTEMPTS = 4
 """Attempts of one opening. A previous owner changes the list at most once more before it meets the
 fence."""
+
+_ELSEWHERE = (ErrorCode.NOT_OWNER, ErrorCode.DRAINING, ErrorCode.TOPIC_NOT_FOUND)
+"""The errors of an opening that is no business of this broker."""
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +61,7 @@ class PartitionSlot:
         "info",
         "meter",
         "opened_at_s",
+        "opening",
         "partition",
     )
 
@@ -55,6 +70,8 @@ class PartitionSlot:
         self.partition = partition
         self.meter = Meter()
         self.opened_at_s = 0.0
+        self.opening: Opening | None = None
+        """The attempts to open it that have not succeeded yet."""
         self._services = services
         self._owner = OwnerNode(services.ownership, info.topic_id, partition, holder=self)
         self._log: PartitionLog | None = None
@@ -199,6 +216,7 @@ class PartitionSlot:
     async def _open(self, *, take: bool) -> PartitionLog:
         services = self._services
         timeout_s = services.config.open_timeout_s
+        opening = self.opening = self.opening or Opening(services.host.now_us())
         try:
             async with services.gate.turn(), asyncio.timeout(timeout_s):
                 if self._disposing is not None:  # it releases the node, not a later one
@@ -213,16 +231,19 @@ class PartitionSlot:
                     await self._owner.release()
                     raise
         except TimeoutError:
-            raise FencelogError(
-                ErrorCode.NO_OWNER, f"{self} could not be opened within {timeout_s:g} s"
-            ) from None
+            opening.error = f"it could not be opened within {timeout_s:g} s"
+            raise FencelogError(ErrorCode.NO_OWNER, f"{self}: {opening.error}") from None
         except FencelogError as error:
+            opening.error = error.detail
+            if error.code in _ELSEWHERE:
+                self.opening = None
             if error.code.effects is Effects.NONE:
                 raise
             # The outcome of the opening is unknown; of the caller's request, nothing is done.
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
             ) from error
+        self.opening = None
         services.metrics.takeover_time.observe_us(services.host.now_us() - began_us)
         self._log.apply_policy(self.info.policy)  # it may have changed meanwhile
         self.meter.restart()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fencelog.api.admin.doctor.findings import FindingKind
 from fencelog.api.http.problems import problem
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.broker import limits
@@ -27,6 +28,13 @@ def test_the_error_table_is_the_enum() -> None:
         (code.slug, str(code.status), "yes" if code.retryable else "no", code.effects.value)
         for code in ErrorCode
     ]
+
+
+def test_the_table_of_findings_is_the_enum() -> None:
+    _, _, section = DOCUMENT.partition("### What is wrong")
+    section, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]+ \| .* \|$", section, re.MULTILINE)
+    assert rows == [kind.value for kind in FindingKind]
 
 
 @pytest.mark.parametrize("code", list(ErrorCode))

@@ -62,7 +62,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     "api": (
         {"client", "console", "http"},
         {"metrics", "routing"},
-        {"streams", "subscriptions"},
+        {"admin.doctor", "streams", "subscriptions"},
         {"admin", "produce", "read"},
         {"server"},
         {"processes"},

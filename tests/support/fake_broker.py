@@ -178,6 +178,8 @@ class FakeBroker:
     host: SystemHost = field(default_factory=SystemHost)
     metrics: BrokerCounts = field(default_factory=BrokerCounts)
     pending_bytes: int = 0
+    sweep: None = None
+    """The sweep, of which the doctor takes hold; nobody is examined here."""
 
     async def measure(self) -> BrokerStats:
         return await measure([], dict, pending_bytes=0)

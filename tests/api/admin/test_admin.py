@@ -179,6 +179,8 @@ ROUTES = {
     "/v1/bookies",
     "/v1/sweep",
     "/v1/admin/auditor",
+    "/v1/admin/doctor",
+    "/v1/brokers/{broker_id}/troubles",
     "/v1/admin/autorecovery",
     "/v1/admin/bookies/{bookie_id}:recover",
     "/v1/admin/checks",

@@ -55,12 +55,14 @@ async def test_status_says_what_the_bookie_is(
     bookie.status_parts["gc"] = lambda: {"runs": 4}
     status = await client.admin({"do": "status"})
     assert status.pop("free_bytes") > 0
+    assert abs(status.pop("now_us") - SystemHost().now_us()) < 60_000_000
     assert status == {
         "bookie_id": bookie.bookie_id,
         "incarnation": bookie.incarnation,
         "shards": len(bookie.shards),
         "read_only": False,
         "read_only_for": [],
+        "read_only_since_us": None,
         "ledgers": 2,
         "ledgers_in_limbo": 1,
         "gc": {"runs": 4},

@@ -95,7 +95,7 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     if case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
         return
     name = name_of(case)
-    if name in ("drain", "undrain") and brokers:
+    if name in ("drain", "undrain", "get_troubles") and brokers:
         case.path_parameters["broker_id"] = brokers[0]
     elif name in ("start_decommission", "get_decommission", "cancel_decommission"):
         case.path_parameters["bookie_id"] = "bookie-4"
