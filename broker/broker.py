@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from fencelog.broker.background.balancer import Balancer
@@ -26,6 +26,7 @@ from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.partition.stats import BrokerStats, measure
+from fencelog.broker.partition.topic_totals import TopicTable
 from fencelog.broker.partition.transfer import PartitionTransfer
 from fencelog.broker.partition.troubles import Troubles, find_troubles
 from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
@@ -95,17 +96,13 @@ class Broker:
         self._unloading = Unloading(
             self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
         )
-        self.compaction = CompactionScheduler(
-            lambda: (slot.open_log for slot in self._slots.values()), host
-        )
-        self._retention = RetentionScheduler(
-            lambda: (slot.open_log for slot in self._slots.values()),
-            period_s=config.retention_check_s,
-        )
+        self.compaction = CompactionScheduler(self._open_logs, host)
+        self._retention = RetentionScheduler(self._open_logs, period_s=config.retention_check_s)
         self.sweep = Sweep(
             store, self.topics, ledgers, LedgerStore(store), host=host, grace_s=config.sweep_grace_s
         )
         self._sweeper = Sweeper(self.sweep, interval_s=config.sweep_interval_s, host=host)
+        self.topic_table = TopicTable(self.open_slots)
         self._closed = False
 
     async def start(self) -> None:
@@ -172,6 +169,9 @@ class Broker:
     def open_slots(self) -> list[PartitionSlot]:
         """Return the slots that are open here now."""
         return [slot for slot in self._slots.values() if slot.open_log is not None]
+
+    def _open_logs(self) -> Iterator[PartitionLog | None]:
+        return (slot.open_log for slot in self._slots.values())
 
     @property
     def pending_bytes(self) -> int:

@@ -281,6 +281,25 @@ SWEEP_LEDGERS_PER_S = 200
 """The ledgers that the sweep examines in a second: two or three reads of metadata each, a tenth of
 what ZooKeeper gives a single client. A million ledgers take an hour and a half."""
 
+# -- the console ----------------------------------------------------------------------------------
+
+MAX_LISTED_TAKEOVERS = 100
+"""The takeovers of a partition that its ledger list remembers: some 6 KiB of its node, and years of
+them where brokers are restarted once a month."""
+
+MAX_VIEWED_LEDGERS = 200
+"""The ledgers of a partition that are described at a time, each by two reads of metadata."""
+
+MAX_VIEWED_SUBSCRIPTIONS = 100
+"""The subscriptions that are described with them, the slowest: more do not fit on a screen."""
+
+MAX_TOPIC_PAGE = 200
+"""The topics in one page with figures, each by a read of metadata."""
+
+TOPIC_TOTALS_MS = 2_000
+"""The age up to which a broker's figures of topics are used again: a console that is refreshed
+every few seconds costs one look at all partitions, however many people watch it."""
+
 # -- figures --------------------------------------------------------------------------------------
 
 SHOWN_TOPICS = 100

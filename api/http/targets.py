@@ -35,6 +35,7 @@ class Endpoint(Enum):
     COMPACT = "compact"
     COMPACTION = "compaction"
     INTERNALS = "internal"
+    LEDGER_VIEW = "chain"
     TRIM = "trim"
     TERMINATE = "terminate"
     TERMINATE_ALL = "terminate-all"
@@ -102,6 +103,7 @@ _PARTITION_VIEWS = {
     "offsets": Endpoint.OFFSETS,
     "compaction": Endpoint.COMPACTION,
     "internal": Endpoint.INTERNALS,
+    "chain": Endpoint.LEDGER_VIEW,
 }
 """The endpoints of ``GET …/partitions/P/VIEW``."""
 

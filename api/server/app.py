@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fencelog.api.admin.ledger_view import LedgerView
 from fencelog.api.admin.partition_admin import PartitionAdmin
 from fencelog.api.http.accept import preferred
 from fencelog.api.http.asgi import (
@@ -289,7 +290,7 @@ def build_app(
         Endpoint.COMPACT: {"POST": compactions.compact},
         Endpoint.COMPACTION: {"GET": compactions.get},
     }
-    endpoints |= _partition_endpoints(broker, ownership, forwarder, bodies)
+    endpoints |= _partition_endpoints(broker, ownership, forwarder, bodies, store)
     endpoints[Endpoint.FIND_KEY] = {"POST": once.find_key}
     lifecycle, served = build_subscriptions(broker, ownership, forwarder, waits, bodies, metrics)
     endpoints |= served
@@ -328,7 +329,11 @@ def _load_framework(
 
 
 def _partition_endpoints(
-    broker: Broker, ownership: OwnerProxy, forwarder: Forwarder, bodies: BodyReader
+    broker: Broker,
+    ownership: OwnerProxy,
+    forwarder: Forwarder,
+    bodies: BodyReader,
+    store: MetadataStore,
 ) -> dict[Endpoint, dict[str, Handler]]:
     """Return the endpoints about one partition's log beside its messages."""
     producers = Producers(ownership, forwarder, bodies)
@@ -348,6 +353,7 @@ def _partition_endpoints(
     partitions = PartitionAdmin(broker, ownership, forwarder, bodies)
     endpoints |= {
         Endpoint.INTERNALS: {"GET": partitions.internals},
+        Endpoint.LEDGER_VIEW: {"GET": LedgerView(broker, ownership, store).get},
         Endpoint.TRIM: {"POST": partitions.trim},
         Endpoint.TERMINATE: {"POST": partitions.terminate},
         Endpoint.TERMINATE_ALL: {"POST": partitions.terminate_all},

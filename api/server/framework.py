@@ -19,6 +19,7 @@ from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.doctor_routes import add_doctor_routes
 from fencelog.api.admin.json_line import JsonLine
+from fencelog.api.admin.topic_table_routes import add_topic_table
 from fencelog.api.http.asgi import AsgiApp, Scope
 from fencelog.api.http.metrics import METRICS, METRICS_TYPE
 from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
@@ -85,6 +86,7 @@ def build_framework(
     """Build the FastAPI half of a broker's application."""
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers)
+    add_topic_table(router, broker, peers)
     add_subscription_routes(router, broker, lifecycle)
     add_autorecovery_routes(router, healing)
     add_doctor_routes(router, broker, peers, doctor)

@@ -12,8 +12,9 @@ from msgspec.json import schema_components
 from fencelog.api.admin.models import PROBLEM_RESPONSES, Problem
 from fencelog.api.http.json_messages import AnyMessage
 from fencelog.api.http.json_render import StoredMessage
-from fencelog.api.server.operations import JSON, OPERATIONS, Events, Lines, Operation
-from fencelog.api.server.parameters import HEADERS, PLACES, QUERY, REQUIRED, Shape
+from fencelog.api.server.operation import JSON, Events, Lines, Operation
+from fencelog.api.server.operations import OPERATIONS
+from fencelog.api.server.parameters import HEADERS, IF_NONE_MATCH, PLACES, QUERY, REQUIRED, Shape
 from fencelog.api.subscriptions.pull import DeliveredMessage
 
 DESCRIPTION = """A durable, replicated, fenced log over plain HTTP.
@@ -112,6 +113,8 @@ class _Generator:
         if asked.answer_headers:
             done["headers"] = self._headers(asked.answer_headers)
         answers = {str(asked.status): done, **_PROBLEM}
+        if IF_NONE_MATCH in asked.headers:
+            answers["304"] = {"description": "It is as the client has it"}
         if b"prefer" in asked.headers:
             there = {"description": "Another broker owns the partition; nothing was done"}
             answers["307"] = there | {"headers": self._headers({"Location": str})}

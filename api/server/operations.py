@@ -7,13 +7,13 @@ that their parsers accept; ``openapi`` turns both into schemas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from fencelog.api.admin.ledger_view import VIEW_PARAMETERS
 from fencelog.api.admin.partition_admin import LogEnd, TopicEnds, TrimAnswer, TrimRequest
 from fencelog.api.http import read_request
 from fencelog.api.http.json_messages import AnyMessage
 from fencelog.api.http.json_render import StoredMessage
-from fencelog.api.http.sse import Control
 from fencelog.api.produce import access, batch, commits, post, single
 from fencelog.api.produce.append_headers import CONDITION_HEADERS
 from fencelog.api.produce.batch_bodies import AnyBatch
@@ -21,62 +21,38 @@ from fencelog.api.read import offsets, read
 from fencelog.api.read.answers import MessagePage
 from fencelog.api.read.compaction_routes import CompactionState
 from fencelog.api.server.health import ABOUT_LIVE, ABOUT_READY, LIVE, READY, HealthState
-from fencelog.api.server.parameters import LAST_EVENT_ID, MESSAGE_HEADERS, OWNER, PREFER, Shape
+from fencelog.api.server.operation import (
+    BATCH,
+    BYTES,
+    COMMITTER,
+    EVENTS,
+    JSON,
+    LINES,
+    NDJSON,
+    OCTETS,
+    PARTITION,
+    PARTITION_EVENTS,
+    PRODUCER,
+    SUBSCRIPTION,
+    SUBSCRIPTION_EVENTS,
+    TEXT,
+    TOPIC,
+    Lines,
+    Operation,
+)
+from fencelog.api.server.parameters import (
+    IF_NONE_MATCH,
+    LAST_EVENT_ID,
+    MESSAGE_HEADERS,
+    OWNER,
+    PREFER,
+    Shape,
+)
 from fencelog.api.subscriptions import parts, requests, views
-from fencelog.api.subscriptions.pull import DeliveredMessage, DeliveredMessages
+from fencelog.api.subscriptions.pull import DeliveredMessages
 from fencelog.api.subscriptions.requests import Offset
 from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES
-
-BYTES = {"type": "string", "format": "binary"}
-LINES = {"type": "string", "minLength": 1, "description": "A line is a message"}
-JSON, NDJSON, BATCH = "application/json", "application/x-ndjson", "application/vnd.fencelog.batch"
-TEXT, EVENTS, OCTETS = "text/plain", "text/event-stream", "application/octet-stream"
-
-
-class Lines(NamedTuple):
-    """A body of JSON documents, one on each line."""
-
-    line: Shape
-
-
-class Events(NamedTuple):
-    """An event stream: the JSON that is the data of its events, by their names."""
-
-    data: Mapping[str, Shape]
-
-
-PROBLEM = {"$ref": "#/components/schemas/Problem"}
-PARTITION_EVENTS = Events(
-    {"message": StoredMessage, "control": Control, "ping": {"type": "object"}, "problem": PROBLEM}
-)
-SUBSCRIPTION_EVENTS = Events(
-    {"message": DeliveredMessage, "ping": {"type": "object"}, "problem": PROBLEM}
-)
-
-TOPIC = "/v1/topics/{namespace}/{topic}"
-PARTITION = f"{TOPIC}/partitions/{{partition}}"
-PRODUCER = f"{PARTITION}/producers/{{producer}}"
-COMMITTER = f"{PARTITION}/committers/{{committer}}"
-SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
-
-
-class Operation(NamedTuple):
-    """A request. ``request``: its method, a blank, its path. ``about``: a summary, and after the
-    first full stop what else to know. ``answer`` and ``body``: the shape of JSON, or shapes by
-    media type; None: no content."""
-
-    request: str
-    name: str
-    about: str
-    answer: Shape
-    status: int = 200
-    body: Shape = None
-    needs_body: bool = True
-    query: frozenset[str] = frozenset()
-    headers: frozenset[bytes] = frozenset()
-    answer_headers: Mapping[str, Shape] = {}
-
 
 MESSAGES = (
     Operation(
@@ -168,6 +144,17 @@ TOPICS = (
         "What a partition's log looks like inside. Its ledgers, sizes and epochs, what is on its "
         "way, its subscriptions. For people: members may change.",
         dict[str, Any],
+    ),
+    Operation(
+        f"GET {PARTITION}/chain",
+        "partition_chain",
+        "The ledger chain of a partition. A window of its ledgers with bookies and missing copies, "
+        "takeovers, what retention cuts next, the slowest subscriptions. With `If-None-Match`, 304 "
+        "while it is the same. For people: members may be added.",
+        dict[str, Any],
+        query=VIEW_PARAMETERS,
+        headers=frozenset((IF_NONE_MATCH,)),
+        answer_headers={"ETag": str},
     ),
     Operation(
         f"GET {PARTITION}/offsets",

@@ -19,6 +19,7 @@ from fencelog.broker.limits import (
     MAX_IDEMPOTENCY_KEY_BYTES,
     MAX_PARTITIONS,
     MAX_READ_MESSAGES,
+    MAX_VIEWED_LEDGERS,
 )
 from fencelog.broker.names import NAME_PATTERN
 from fencelog.ledgers.limits import MAX_READ_BYTES
@@ -47,6 +48,7 @@ PLACES: Mapping[str, Shape] = {
 
 QUERY: Mapping[str, tuple[Shape, str]] = {
     "as": (ValueForm, "How values are shown in JSON"),
+    "before": (Offset, "The ledgers that begin below this offset; by default the newest"),
     "consumer": (Consumer, "Who asks"),
     "delay_ms": (
         Annotated[int, Meta(ge=0, le=MAX_DELIVERY_DELAY_MS)],
@@ -58,6 +60,7 @@ QUERY: Mapping[str, tuple[Shape, str]] = {
     "from_time": (Offset, "Instead: the first message published at or after it"),
     "key": (str, "The key, percent-encoded: its partition takes the message, or the whole batch"),
     "lease_ms": (LeaseMs, "How long each message is leased"),
+    "ledgers": (Annotated[int, Meta(ge=1, le=MAX_VIEWED_LEDGERS)], "Ledgers at most"),
     "limit": (Annotated[int, Meta(ge=1, le=MAX_READ_MESSAGES)], "Messages at most"),
     "max_bytes": (Annotated[int, Meta(ge=1, le=MAX_READ_BYTES)], "Stored bytes at most"),
     "partition": (Partition, "This partition only"),
@@ -75,6 +78,7 @@ REQUIRED = frozenset(("epoch",))
 """The query parameters without a default."""
 
 LAST_EVENT_ID = b"last-event-id"
+IF_NONE_MATCH = b"if-none-match"
 PREFER = frozenset((b"prefer",))
 OWNER = {OWNER_HEADER.decode().title(): str}
 MESSAGE_HEADERS = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT))
@@ -84,6 +88,7 @@ HEADERS: Mapping[bytes, tuple[Shape, str]] = {
     EVENT_TIME: (Int64, "µs since 1970 UTC"),
     DELIVER_AT: (Offset, "Subscriptions hand it out then; µs since 1970 UTC"),
     b"prefer": (str, "`redirect`: to the owner, with 307, instead of being forwarded to it"),
+    IF_NONE_MATCH: (str, "The `ETag` that the client has"),
     LAST_EVENT_ID: (Offset, "Event streams go on after this offset"),
     b"producer-id": (Name, "Who appends; the append is written once"),
     b"producer-epoch": (

@@ -9,10 +9,12 @@
      "state": 14,
      "compacted": {"ledgers": [13], "end": 900, "messages": 20, "size": 4321, "created_us": 17…},
      "commits": {"query-1": {"batch": 7, "offset": 120, "messages": 300, "committed_us": 17…,
-                             "partitions": 4}}}
+                             "partitions": 4}},
+     "takeovers": [[2, "broker-2", 17…], [3, "broker-1", 17…]]}
 
 ``base`` is null while the previous ledger is not sealed; ``producers`` is left out where an entry
-names none; so are ``state``, ``compacted`` and ``commits`` where there are none. A segment that a
+names none; so are ``state``, ``compacted``, ``commits`` and ``takeovers`` (the epoch, its owner and
+when it began) where there are none. A segment that a
 commit has added has ``"adopted": 1``, the last commit of a committer that has ended ``"ends": 1``.
 ``"terminated": true`` marks a log that is never appended to again, ``"deleted": true`` a deleted
 one.
@@ -23,7 +25,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fencelog.broker.ledger_list.ledger_list import Commit, Compacted, LedgerList, Sealed, Segment
+from fencelog.broker.ledger_list.ledger_list import (
+    Commit,
+    Compacted,
+    LedgerList,
+    Sealed,
+    Segment,
+    Takeover,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
 
@@ -50,6 +59,10 @@ def encode_ledger_list(ledger_list: LedgerList) -> bytes:
         fields["commits"] = {
             committer: _commit_to_json(commit) for committer, commit in ledger_list.commits.items()
         }
+    if ledger_list.takeovers:
+        fields["takeovers"] = [
+            [each.epoch, each.broker_id, each.taken_us] for each in ledger_list.takeovers
+        ]
     fields.update({flag: True for flag in _FLAGS if getattr(ledger_list, flag)})
     data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > MAX_METADATA_BYTES:
@@ -79,6 +92,10 @@ def decode_ledger_list(data: bytes) -> LedgerList:
                 str(committer): _commit_from_json(commit)
                 for committer, commit in fields.get("commits", {}).items()
             },
+            takeovers=tuple(
+                Takeover(int(epoch), str(broker_id), int(taken_us))
+                for epoch, broker_id, taken_us in fields.get("takeovers", ())
+            ),
             terminated=bool(fields.get("terminated", False)),
             deleted=bool(fields.get("deleted", False)),
         )

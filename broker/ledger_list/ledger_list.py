@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from fencelog.broker.limits import IDLE_COMMITTER_S, MAX_COMMITTERS
+from fencelog.broker.limits import IDLE_COMMITTER_S, MAX_COMMITTERS, MAX_LISTED_TAKEOVERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 
 MAX_UNSEALED = 2
@@ -99,6 +99,15 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Takeover:
+    """The beginning of an epoch: the broker that took the partition over, and when."""
+
+    epoch: int
+    broker_id: str
+    taken_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerList:
     """One value of the list. ``token`` names the change that wrote this value, ``owner`` the broker
     that took it over last (for operators). ``terminated``: nothing is ever appended again;
@@ -114,6 +123,8 @@ class LedgerList:
     compacted: Compacted | None = None
     commits: Mapping[str, Commit] = field(default_factory=dict)
     """The last commit of every committer."""
+    takeovers: tuple[Takeover, ...] = ()
+    """The newest takeovers, in order, for operators: nothing is decided by them."""
     terminated: bool = False
     deleted: bool = False
 
@@ -163,6 +174,9 @@ class LedgerList:
                 owner=owner,
                 segments=kept,
                 last_publish_us=max(self.last_publish_us, newest),
+                takeovers=(*self.takeovers, Takeover(epoch, owner, created_us))[
+                    -MAX_LISTED_TAKEOVERS:
+                ],
             )
         )
 

@@ -22,6 +22,7 @@ from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.backlog_core import quota_bound
 from fencelog.broker.log.log_writer import LogWriter
+from fencelog.broker.log.next_cut_core import NextCut, next_cut
 from fencelog.broker.log.retention_core import (
     Extent,
     extents,
@@ -130,6 +131,16 @@ class Retention:
     def extents(self) -> list[Extent]:
         """Return the extents of the log's ledgers as they are now."""
         return extents(self._node.ledger_list, self._written())
+
+    def next_cut(self) -> NextCut:
+        """Return what retention deletes next, and what that waits for."""
+        return next_cut(
+            self._node.ledger_list,
+            self._written(),
+            self.policy,
+            now_us=self._host.now_us(),
+            unacknowledged=self._cursors.slowest_offset(),
+        )
 
     async def trim(self, before: int) -> Trimmed:
         """Drop everything below ``before``: at once for readers, its space as whole ledgers.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from fencelog.broker.append.pending_bytes import PendingBytes
@@ -12,11 +13,13 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.limits import MAX_VIEWED_SUBSCRIPTIONS
 from fencelog.broker.log.backlog_core import bytes_from, published_about_us
 from fencelog.broker.log.log_writer import UnfinishedStep
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.describe import describe_log
 from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
+from fencelog.broker.partition.ledger_view_core import OpenPart, describe_ledgers
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.stored import ReadLimits, ReadResult
@@ -205,6 +208,38 @@ class PartitionLog:
             self._admission,
             self.subscriptions,
         )
+
+    def view(self, *, limit: int, before: int | None) -> dict[str, Any]:
+        """Return the ledgers of the log for people, JSON-compatible: a window of them
+        (``describe_ledgers``), what retention cuts next, and the subscriptions by id, the slowest
+        first, with what is left out of them as ``more_subscriptions``."""
+        ledger, tail = self._writer.ledger, self.tail_offset
+        written = None
+        if ledger is not None:
+            length = ledger.writer.length
+            written = OpenPart(ledger.ledger_id, ledger.last_confirmed, length)
+        ledger_list = self._node.ledger_list
+        slowest = sorted(self.subscriptions.backlogs(), key=lambda each: each.acked_to)
+        extents = self.retention.extents()
+        return {
+            "owner": ledger_list.owner,
+            "epoch": ledger_list.epoch,
+            "earliest_offset": self.earliest_offset,
+            "tail_offset": tail,
+            "last_publish_us": self._pipeline.settled_publish_us,
+            "terminated": ledger_list.terminated,
+            "size": sum(part.size for part in extents),
+            "pending_bytes": self.pending_bytes,
+            **describe_ledgers(ledger_list, written, tail_offset=tail, limit=limit, before=before),
+            "next_cut": asdict(self.retention.next_cut()),
+            "compaction": self.compaction.status(),
+            "subscriptions": [
+                self.subscriptions.cursor_view(each.subscription_id)
+                | {"backlog_bytes": bytes_from(extents, each.acked_to)}
+                for each in slowest[:MAX_VIEWED_SUBSCRIPTIONS]
+            ],
+            "more_subscriptions": max(0, len(slowest) - MAX_VIEWED_SUBSCRIPTIONS),
+        }
 
     async def check_unchanged(self) -> None:
         """Check whether another owner has taken the log over; it ends here if so. Waits out a store

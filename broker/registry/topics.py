@@ -8,7 +8,7 @@ the deletion has a ledger list that is no longer read. ``topic_deletion`` delete
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -164,10 +164,33 @@ class TopicRegistry:
         """Return topics by full name, of one namespace or all; ``prefix``: that of the topic's own
         name. At most ``limit`` topics, whose full names come after ``start_after``: no others are
         read."""
-        names = await self._names(namespace, prefix)
+        names = await self.names(namespace, prefix)
+        after = sorted((name for name in names if str(name) > start_after), key=str)
+        return await self.get_all(after, limit=limit)
+
+    async def names(
+        self, namespace: str | None = None, prefix: str = ""
+    ) -> builtins.list[TopicName]:
+        """Return the names of topics as ``list`` does, in any order, without reading the topics."""
+        namespaces = (
+            [namespace]
+            if namespace is not None
+            else await names_or_empty(self._store.children(TOPICS_PATH))
+        )
+        return [
+            TopicName(space, topic)
+            for space in namespaces
+            for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}"))
+            if topic.startswith(prefix)
+        ]
+
+    async def get_all(
+        self, names: Iterable[TopicName], *, limit: int | None = None
+    ) -> builtins.list[TopicInfo]:
+        """Return the topics of these names that exist, ``limit`` of them at most."""
         inherited: dict[str, Policy] = {}
         found: builtins.list[TopicInfo] = []
-        for name in sorted((name for name in names if str(name) > start_after), key=str):
+        for name in names:
             if len(found) == limit:
                 break
             space = name.namespace
@@ -239,19 +262,6 @@ class TopicRegistry:
             await self.deletion.delete_ledger_list(info.topic_id, partition)
             raise _not_found(info.name)
         return node
-
-    async def _names(self, namespace: str | None, prefix: str) -> builtins.list[TopicName]:
-        namespaces = (
-            [namespace]
-            if namespace is not None
-            else await names_or_empty(self._store.children(TOPICS_PATH))
-        )
-        return [
-            TopicName(space, topic)
-            for space in namespaces
-            for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}"))
-            if topic.startswith(prefix)
-        ]
 
     async def _is_alive(self, info: TopicInfo) -> bool:
         """Tell whether this very topic is in the registry."""

@@ -36,6 +36,20 @@ _UNUSED: dict[str, Any] = {
 """The statistics of a subscription that was not used since the log was opened here."""
 
 
+_VIEWED = (
+    "acked_to",
+    "backlog_messages",
+    "burial_error",
+    "delayed",
+    "durable",
+    "generation",
+    "holes",
+    "lost_to_retention",
+    "outstanding",
+    "redelivering",
+)
+
+
 class SubscriptionBacklog(NamedTuple):
     """The backlog of a subscription in one partition. ``messages``: not acknowledged; ``leases``:
     of these, with consumers; ``dead_letters``: on the way to their topic."""
@@ -164,6 +178,11 @@ class SubscriptionTable:
             "durable": self._cursors.is_durable(subscription_id),
             **stats,
         }
+
+    def cursor_view(self, subscription_id: str) -> dict[str, Any]:
+        """Return those statistics that change only when something happens, and the id."""
+        stats = self.stats(subscription_id)
+        return {"subscription_id": subscription_id} | {name: stats[name] for name in _VIEWED}
 
     @property
     def has_cursors(self) -> bool:

@@ -163,6 +163,7 @@ ROUTES = {
         for verb in ("", ":create-ledger", ":commit", ":abort")
     ),
     f"{_PARTITION}/internal",
+    f"{_PARTITION}/chain",
     f"{_PARTITION}:trim",
     f"{_PARTITION}:terminate",
     f"{_TOPIC}:terminate",
@@ -174,6 +175,7 @@ ROUTES = {
     f"{_PARTITION}:unload",
     "/v1/brokers",
     "/v1/brokers/{broker_id}",
+    "/v1/brokers/{broker_id}/topics",
     "/v1/brokers/{broker_id}:drain",
     "/v1/brokers/{broker_id}:undrain",
     "/v1/bookies",
@@ -186,6 +188,7 @@ ROUTES = {
     "/v1/admin/checks",
     "/v1/admin/decommissions",
     "/v1/admin/decommissions/{bookie_id}",
+    "/v1/admin/topics",
     "/v1/admin/underreplicated",
     "/v1/admin/underreplicated/{ledger_id}",
     "/v1/admin/underreplicated/{ledger_id}:replace-bookie",

@@ -13,10 +13,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-import fencelog.api.server.operations as shapes
+import fencelog.api.server.operation as shapes
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.api.server.openapi import complete_document
-from fencelog.api.server.operations import OPERATIONS, Operation
+from fencelog.api.server.operation import Operation
+from fencelog.api.server.operations import OPERATIONS
 from fencelog.api.server.parameters import REQUIRED
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,9 +18,10 @@ from fencelog.broker.ledger_list.ledger_list import (
     LedgerList,
     Sealed,
     Segment,
+    Takeover,
 )
 from fencelog.broker.ledger_list.store import LedgerListLost
-from fencelog.broker.limits import IDLE_COMMITTER_S
+from fencelog.broker.limits import IDLE_COMMITTER_S, MAX_LISTED_TAKEOVERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Change, Version
 from tests.support.broker_stage import Stage
@@ -56,6 +57,22 @@ def test_offsets_are_dense_over_rolls_and_takeovers() -> None:
     ]
     assert taken.epoch == ledger_list.epoch + 1
     assert taken.last_publish_us == 7
+
+
+def test_the_newest_takeovers_are_remembered() -> None:
+    ledger_list = opened(5)
+    assert ledger_list.takeovers == (Takeover(1, "a", 0),)
+    for number in range(MAX_LISTED_TAKEOVERS):
+        ledger_list = ledger_list.taken_over(
+            {ledger_list.segments[-1].ledger_id: sealed(1)},
+            ledger_id=100 + number,
+            created_us=number,
+            owner="b",
+        )
+    assert len(ledger_list.takeovers) == MAX_LISTED_TAKEOVERS
+    assert ledger_list.takeovers[0] == Takeover(2, "b", 0)
+    assert ledger_list.takeovers[-1].epoch == ledger_list.epoch
+    assert decode_ledger_list(encode_ledger_list(ledger_list)) == ledger_list
 
 
 def test_the_base_is_unknown_until_the_former_ledger_is_sealed() -> None:

@@ -17,7 +17,7 @@ from schemathesis.core.failures import AcceptedNegativeData, Failure, ServerErro
 from schemathesis.generation import GenerationMode
 from schemathesis.openapi.checks import RejectedPositiveData
 
-from fencelog.api.server.operations import BATCH, NDJSON
+from fencelog.api.server.operation import BATCH, NDJSON
 from fencelog.broker.limits import MAX_WAIT_MS
 from fencelog.ledgers.record_batch import Message, encode_batch
 

@@ -102,6 +102,8 @@ REQUESTS = [
     request(f"GET {PARTITION}/segments?from_offset=1"),
     request(f"GET {PARTITION}/offsets?time=1700000000000000"),
     request(f"GET {PARTITION}/internal"),
+    request(f"GET {PARTITION}/chain?ledgers=2&before=1", 'If-None-Match: W/"x"'),
+    request("GET /v1/admin/topics?sort=size&contains=t&start=0&limit=5"),
     request(f"GET {PARTITION}/compaction"),
     request(f"GET {PARTITION}/producers/p"),
     request(f"DELETE {LOCKED}/producers/p?epoch=1"),

@@ -1,0 +1,37 @@
+"""The list of topics over several brokers: sums, and brokers that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fencelog.api.admin import topic_table_routes
+from tests.support.subscription_service import ok, post, running
+
+
+async def test_totals_come_from_every_broker() -> None:
+    async with running() as service:
+        first, second = await service.topic([await service.site("a"), await service.site("b")])
+        await post(first, "x", "y")
+        await post(second, "z", partition=1)
+        (row,) = (await ok(await first.http.get("/v1/admin/topics")))["topics"]
+        assert (row["messages"], row["open_partitions"], row["brokers"]) == (3, 2, ["a", "b"])
+        through_first: Any = await ok(await first.http.get("/v1/brokers/b/topics"))
+        assert through_first["broker_id"] == "b"
+        assert list(through_first["topics"]) == [str(first.name)]
+
+
+async def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_table_routes, "TOPIC_TOTALS_MS", 50)
+    async with running() as service:
+        first, second = await service.topic([await service.site("a"), await service.site("b")])
+
+        async def never() -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(second.broker.topic_table, "totals", never)
+        found = await ok(await first.http.get("/v1/admin/topics"))
+        assert found["unanswered"] == ["b"]
+        assert found["topics"][0]["brokers"] == ["a"]
