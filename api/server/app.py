@@ -58,10 +58,11 @@ from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.administration import Administration
-from fencelog.api.server.health import LIVE, READY, Health
+from fencelog.api.server.health import Health
 from fencelog.api.server.methods import answer_other_method
 from fencelog.api.server.origins_core import Origins
 from fencelog.api.subscriptions.app import build_subscriptions
+from fencelog.api.web_console.files import console_pages
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import MetadataStore
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from fencelog.bookie.engine.bookie import Bookie
     from fencelog.broker.broker import Broker
 
+Page = Callable[[Exchange], Awaitable[None]]
 Handler = Callable[[Exchange, Target], Awaitable[None]]
 
 _JSON_ALONE = (JSON,)
@@ -95,7 +97,7 @@ class Application:
     def __init__(
         self,
         endpoints: Mapping[Endpoint, Mapping[str, Handler]],
-        health: Health,
+        pages: Mapping[str, Page],
         administration: Administration,
         links: Links,
         waits: Waits,
@@ -112,7 +114,7 @@ class Application:
         self.host: LinkHost | None = None
         """The serving end of links (None: there is none)."""
         self._endpoints = endpoints
-        self._health = {LIVE: health.live, READY: health.ready}
+        self._pages = pages
         self._links = links
         self._waits = waits
         self._metrics = metrics
@@ -199,12 +201,12 @@ class Application:
             await answer_other_method(exchange, handlers, self.origins)
 
     async def _administer(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
-        """Answer about health, or have the framework answer, which knows GET for HEAD: the server
-        leaves the body out."""
-        method, health = exchange.method, self._health.get(exchange.path)
-        if health is not None:
+        """Answer about health or with a page, or have the framework answer, which knows GET for
+        HEAD: the server leaves the body out."""
+        method, page = exchange.method, self._pages.get(exchange.path)
+        if page is not None:
             if method in READING:
-                await health(exchange)
+                await page(exchange)
             else:
                 await answer_other_method(exchange, ("GET",), self.origins)
             return
@@ -300,8 +302,8 @@ def build_app(
     def load() -> Framework:
         return _load_framework(broker, store, bookies, LinkPeers(links), lifecycle, metrics, others)
 
-    health, administration = Health(broker.check_ready), Administration(load)
-    app = Application(endpoints, health, administration, links, waits, metrics, produce)
+    pages = {**Health(broker.check_ready).pages(), **console_pages()}
+    app = Application(endpoints, pages, Administration(load), links, waits, metrics, produce)
     config = broker.config
     app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
     return app

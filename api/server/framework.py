@@ -113,7 +113,8 @@ def build_framework(
 _START = """<!doctype html>
 <title>fencelog</title>
 <h1>fencelog</h1>
-<p>A log service. <a href="/docs">All requests</a>, <a href="/openapi.json">for machines</a>;
+<p>A log service. <a href="/console/">Console</a>; <a href="/docs">all requests</a>,
+<a href="/openapi.json">for machines</a>;
 <a href="/v1/topics">topics</a>, <a href="/v1/brokers">brokers</a>,
 <a href="/v1/bookies">bookies</a>; <a href="/healthz">health</a>,
 <a href="/readyz">readiness</a>, <a href="/metrics">metrics</a>.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -43,6 +43,10 @@ class Health:
     ) -> None:
         self._check_ready = check_ready
         self._check_live = check_live
+
+    def pages(self) -> Mapping[str, Callable[[Exchange], Awaitable[None]]]:
+        """Return the handlers of GET by path."""
+        return {LIVE: self.live, READY: self.ready}
 
     async def live(self, exchange: Exchange) -> None:
         """Answer 200 unless a restart is needed. Raises FencelogError that says why."""

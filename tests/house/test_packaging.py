@@ -133,6 +133,12 @@ def test_a_wheel_holds_every_module(wheel: list[str], pyproject: dict[str, Any])
             assert f"{package.replace('.', '/')}/{module.name}" in wheel
 
 
+def test_a_wheel_holds_the_console(wheel: list[str]) -> None:
+    folder = "api/web_console/static"
+    for file in (ROOT / folder).iterdir():
+        assert f"fencelog/{folder}/{file.name}" in wheel
+
+
 def test_a_wheel_claims_no_name_but_ours(wheel: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel}
     assert {top for top in tops if not top.endswith(".dist-info")} == {

@@ -190,5 +190,5 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     if taken.calls is not None:
         _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics)
         endpoints |= served
-    health = Health(taking.check_ready)
-    return Application(endpoints, health, unused, links, waits, metrics, produce)
+    pages = Health(taking.check_ready).pages()
+    return Application(endpoints, pages, unused, links, waits, metrics, produce)

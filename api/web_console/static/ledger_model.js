@@ -1,0 +1,160 @@
+// The ledger chain of a partition as values to draw and sentences to read, from what the service
+// answers. Decisions on values alone.
+
+import {clock, count, duration, plural, size} from './format.js';
+
+/** The tints of brokers; a fourth broker takes the first one again, and its name is always written. */
+const TINTS = 3;
+
+/**
+ * @typedef {{from: number, to: number, firstEntry: number, lastEntry: number | null, bookies: string[], lost: string[]}} Fragment
+ * @typedef {{id: number, epoch: number, owner: string, tint: number, from: number, to: number, state: string, createdUs: number, lastUs: number | null, entries: number | null, size: number | null, isOpen: boolean, isAdopted: boolean, fragments: Fragment[], lost: string[], quorums: number[] | null, fencedBy: {epoch: number, owner: string, takenUs: number} | null}} Ledger
+ */
+
+/** @param {any} said the answer of `GET …/chain` */
+export function modelOf(said) {
+  const alive = new Set(said.bookies);
+  const owners = new Map(said.takeovers.map((/** @type {any} */ each) => [each.epoch, each]));
+  /** @param {number} epoch */
+  const ownerOf = (epoch) => owners.get(epoch)?.broker_id ?? (epoch === said.epoch ? said.owner : `epoch ${epoch}`);
+  const names = [...new Set(said.segments.map((/** @type {any} */ each) => ownerOf(each.epoch)))];
+  /** @type {Ledger[]} */
+  const ledgers = said.segments.map((/** @type {any} */ each, /** @type {number} */ index) => {
+    const next = said.segments[index + 1];
+    const isFenced = next !== undefined && next.epoch > each.epoch && !each.is_adopted;
+    const taken = isFenced ? owners.get(next.epoch) : undefined;
+    const fragments = fragmentsOf(each, alive);
+    const owner = ownerOf(each.epoch);
+    return {
+      id: each.ledger_id, epoch: each.epoch, owner, tint: names.indexOf(owner) % TINTS + 1,
+      from: each.base_offset, to: each.end_offset, createdUs: each.created_us, lastUs: each.last_publish_us,
+      entries: each.entries, size: each.size, isOpen: each.is_written, isAdopted: each.is_adopted,
+      state: each.is_closed ? 'closed' : each.ledger?.state === 'in_recovery' ? 'in recovery' : each.is_written ? 'open' : 'being closed',
+      fragments, quorums: each.ledger && [each.ledger.ensemble_size, each.ledger.write_quorum, each.ledger.ack_quorum],
+      lost: [...new Set([...fragments.flatMap((/** @type {Fragment} */ f) => f.lost), ...each.missing])],
+      fencedBy: isFenced ? {epoch: next.epoch, owner: ownerOf(next.epoch), takenUs: taken?.taken_us ?? next.created_us} : null,
+    };
+  });
+  const first = said.older ? said.older.to_offset : ledgers[0]?.from ?? said.earliest_offset;
+  const end = said.newer ? said.newer.from_offset : said.tail_offset;
+  const bookies = [...new Set([...said.bookies, ...ledgers.flatMap((each) => each.fragments.flatMap((f) => f.bookies))])].sort();
+  const holder = said.subscriptions.find((/** @type {any} */ each) => each.durable) ?? null;
+  return {
+    said, ledgers, bookies, alive, first, end, holder,
+    tail: said.tail_offset, earliest: said.earliest_offset, epochs: epochsOf(ledgers),
+    gone: bookies.filter((each) => !alive.has(each)),
+  };
+}
+
+/** @typedef {ReturnType<typeof modelOf>} Model */
+
+/** @param {any} each @param {Set<string>} alive @returns {Fragment[]} */
+function fragmentsOf(each, alive) {
+  const listed = each.ledger?.fragments ?? [];
+  // Entries hold batches: within a ledger, messages are taken to be spread evenly over its entries.
+  const perEntry = each.entries ? (each.end_offset - each.base_offset) / each.entries : 0;
+  /** @param {number} entry */
+  const offset = (entry) => Math.min(each.end_offset, Math.round(each.base_offset + entry * perEntry));
+  return listed.map((/** @type {any} */ one, /** @type {number} */ index) => {
+    const next = listed[index + 1];
+    const last = next ? next.first_entry - 1 : each.entries ? each.entries - 1 : null;
+    return {
+      from: offset(one.first_entry), to: next ? offset(next.first_entry) : each.end_offset,
+      firstEntry: one.first_entry, lastEntry: last, bookies: one.bookies,
+      lost: one.bookies.filter((/** @type {string} */ b) => !alive.has(b) || each.missing.includes(b)),
+    };
+  });
+}
+
+/** @param {Ledger[]} ledgers */
+function epochsOf(ledgers) {
+  /** @type {{epoch: number, owner: string, tint: number, from: number, to: number, atUs: number}[]} */
+  const found = [];
+  for (const each of ledgers) {
+    const last = found.at(-1);
+    if (last?.epoch === each.epoch) last.to = each.to;
+    else found.push({epoch: each.epoch, owner: each.owner, tint: each.tint, from: each.from, to: each.to, atUs: ledgers.find((l) => l.fencedBy?.epoch === each.epoch)?.fencedBy?.takenUs ?? each.createdUs});
+  }
+  return found;
+}
+
+/** The sentences about what is wrong, the worst first. @param {Model} model @returns {string[]} */
+export function problems(model) {
+  const short = model.ledgers.filter((each) => each.lost.length);
+  const found = [];
+  if (short.length) {
+    const copies = model.ledgers.flatMap((each) => each.fragments.map((f) => f.bookies.length - f.lost.length));
+    const least = Math.min(...copies);
+    const who = model.gone.filter((b) => short.some((each) => each.lost.includes(b)));
+    const why = who.length ? `${who.join(', ')} ${who.length > 1 ? 'are' : 'is'} gone. ` : '';
+    const left = least ? `Every message shown still has ${count(least)} or more.` : 'Some messages have no copy that answers.';
+    found.push(`${why}${short.length} of ${plural(model.ledgers.length, 'ledger')} shown (${named(short)}) ${short.length > 1 ? 'have' : 'has'} fewer copies than they should until they are copied anew. ${left}`);
+  }
+  const recovering = model.ledgers.filter((each) => each.state === 'in recovery');
+  if (recovering.length) found.push(`${recovering.length > 1 ? 'Ledgers' : 'Ledger'} ${named(recovering)}: a new owner is finding out where it ends.`);
+  return found;
+}
+
+/** @param {Ledger[]} ledgers */
+const named = (ledgers) => (ledgers.length > 5 ? `${ledgers.slice(0, 5).map((each) => each.id).join(', ')}, …` : ledgers.map((each) => each.id).join(', '));
+
+/** What happened, in sentences, the oldest first. @param {Model} model @returns {string[]} */
+export function story(model) {
+  const out = [];
+  if (model.said.older) {
+    const {ledgers, epochs, from_offset: from, to_offset: to} = model.said.older;
+    out.push(`Before: ${plural(ledgers, 'ledger')} with offsets ${count(from)} to ${count(to - 1)}${epochs > 1 ? `, of ${epochs} epochs` : ''}.`);
+  }
+  for (const each of model.ledgers) {
+    for (let i = 1; i < each.fragments.length; i += 1) {
+      const was = each.fragments[i - 1].bookies, is = each.fragments[i].bookies;
+      const came = is.filter((b) => !was.includes(b)), left = was.filter((b) => !is.includes(b));
+      out.push(`Ledger ${each.id}, from about offset ${count(each.fragments[i].from)} on: ${came.join(', ')} took the place of ${left.join(', ')}, which did not answer.`);
+    }
+    if (each.fencedBy) {
+      const next = model.ledgers[model.ledgers.indexOf(each) + 1];
+      const whom = each.fencedBy.owner === each.owner ? `${each.owner} opened the partition again` : `${each.fencedBy.owner} took the partition over from ${each.owner}`;
+      out.push(`${clock(each.fencedBy.takenUs)}: ${whom}. It fenced ledger ${each.id}, closed it before offset ${count(each.to)} and went on in ledger ${next.id} (epoch ${each.fencedBy.epoch}).`);
+    }
+  }
+  if (!out.length) out.push('One broker has written all that is shown, and no bookie was replaced.');
+  if (model.earliest > model.first) out.push(`Trimmed: messages below ${count(model.earliest)} cannot be read any more. A ledger is deleted when all of it is below the line.`);
+  return out;
+}
+
+/** What retention deletes next, and what that waits for. @param {Model} model @param {number} nowMs */
+export function nextCut(model, nowMs) {
+  const cut = model.said.next_cut;
+  const what = `ledger ${cut.ledger_id} (up to offset ${count(cut.to_offset - 1)})`;
+  const subscription = model.holder?.subscription ?? 'a subscription';
+  /** @type {Record<string, () => string>} */
+  const reasons = {
+    last: () => 'nothing: the log needs its last ledger',
+    settings: () => 'nothing: neither age nor size is bounded',
+    nothing: () => `${what}, with the next check`,
+    compaction: () => `${what}, when the compacted view contains it`,
+    subscription: () => `${what}, when ${subscription} has acknowledged it`,
+    retention: () => {
+      const when = [
+        cut.due_us === null ? '' : `in ${duration(Math.max(0, cut.due_us / 1000 - nowMs))}`,
+        cut.bytes_to_come === null ? '' : `after ${size(cut.bytes_to_come)} more`,
+      ].filter(Boolean);
+      return `${what}, ${when.join(' or ')}`;
+    },
+  };
+  return reasons[cut.held_by]?.() ?? cut.held_by;
+}
+
+/** @param {Ledger} each the name of a ledger's button */
+export function spokenName(each) {
+  return `Ledger ${each.id}, ${each.state}${each.fencedBy ? ' by a takeover' : ''}, ${each.to > each.from ? `offsets ${each.from} to ${each.to - 1}` : 'empty'}, written by ${each.owner} in epoch ${each.epoch}`
+    + (each.fragments.length > 1 ? `, ${plural(each.fragments.length - 1, 'change')} of bookies` : '')
+    + (each.lost.length ? `, copies missing on ${each.lost.join(', ')}` : '');
+}
+
+/** Round steps of an axis: about one for each `apart` pixels. @param {number} span @param {number} width @param {number} apart */
+export function axisStep(span, width, apart) {
+  const least = span * apart / Math.max(1, width);
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  return Math.max(1, [1, 2, 5, 10].map((each) => each * power).find((each) => each >= least) ?? 10 * power);
+}

@@ -1,0 +1,75 @@
+// The shell: navigation, the screen that the address names, and the keys that work everywhere.
+
+import './screen_cluster.js';
+import './screen_messages.js';
+import './screen_overview.js';
+import './screen_partition.js';
+import './screen_topics.js';
+import {to} from './parts.js';
+import {follow, params} from './route.js';
+import {View, h, signal} from './view.js';
+
+/** The screens by their name in the address: their element, their title, whether navigation has them. */
+const SCREENS = /** @type {Record<string, {element: string, title: string, isListed: boolean}>} */ ({
+  overview: {element: 'fencelog-overview', title: 'Overview', isListed: true},
+  topics: {element: 'fencelog-topics', title: 'Topics', isListed: true},
+  cluster: {element: 'fencelog-cluster', title: 'Cluster', isListed: true},
+  topic: {element: 'fencelog-topic', title: 'Topic', isListed: false},
+  partition: {element: 'fencelog-partition', title: 'Partition', isListed: false},
+  messages: {element: 'fencelog-messages', title: 'Messages', isListed: false},
+});
+
+const KEYS = [['/', 'to the filter of the page'], ['g then o, t, c', 'overview, topics, cluster'], ['← → Home End', 'from ledger to ledger'], ['[ ]', 'from takeover to takeover'], ['?', 'these keys']];
+
+class Console extends View {
+  begin() {
+    this.areKeysShown = signal(false);
+    this.afterG = false;
+    const onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
+    this.addEventListener('click', follow);
+    document.addEventListener('keydown', onKey);
+    this.endings.push(() => document.removeEventListener('keydown', onKey));
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const at = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.altKey || event.metaKey || at.matches?.('input, textarea, select')) return;
+    const goes = this.afterG && {o: 'overview', t: 'topics', c: 'cluster'}[event.key];
+    this.afterG = event.key === 'g';
+    if (goes) {
+      /** @type {HTMLElement | null} */ (this.querySelector(`nav a[data-screen="${goes}"]`))?.click();
+    } else if (event.key === '/') {
+      const filter = /** @type {HTMLElement | null} */ (this.querySelector('[data-filter]'));
+      if (!filter) return;
+      event.preventDefault();
+      filter.focus();
+    } else if (event.key === '?') {
+      this.areKeysShown.value = !this.areKeysShown.value;
+    } else if (event.key === 'Escape') {
+      this.areKeysShown.value = false;
+    }
+  }
+
+  render() {
+    const {screen = 'overview', topic, partition} = params.value;
+    const found = SCREENS[screen];
+    const place = topic ? `${topic}${partition === undefined ? '' : `, partition ${partition}`} – ` : '';
+    document.title = `${place}${found?.title ?? 'Not found'} – fencelog`;
+    const listed = Object.entries(SCREENS).filter(([, each]) => each.isListed);
+    return [
+      h('a', {class: 'skip', href: '#content', key: 'skip'}, 'To the content'),
+      h('header', {key: 'header'}, h('a', {class: 'brand', href: to('overview')}, 'fencelog'),
+        h('nav', {'aria-label': 'Screens'}, listed.map(([name, each]) => h('a', {key: name, href: to(name), 'data-screen': name,
+          'aria-current': name === screen || (name === 'topics' && ['topic', 'partition', 'messages'].includes(screen)) ? 'page' : null}, each.title)),
+        h('button', {type: 'button', class: 'plain', 'aria-expanded': String(this.areKeysShown.value), onclick: () => { this.areKeysShown.value = !this.areKeysShown.value; }}, 'Keys ?'))),
+      this.areKeysShown.value && h('section', {class: 'panel keys', key: 'keys', 'aria-label': 'Keys'}, h('dl', null, KEYS.map(([key, about]) => [h('dt', null, h('kbd', null, key)), h('dd', null, about)]))),
+      h('main', {id: 'content', tabindex: -1, key: 'main'}, found
+        ? h(found.element, {live: true, key: `${screen} ${topic ?? ''} ${partition ?? ''}`})
+        : h('div', {class: 'picture refused', role: 'alert', 'data-picture': 'refused'}, h('h1', null, 'There is no such screen'), h('p', null, h('a', {href: to('overview')}, 'To the overview')))),
+    ];
+  }
+}
+
+document.querySelector('fencelog-console')?.replaceChildren();
+customElements.define('fencelog-console', Console);

@@ -1,0 +1,100 @@
+// Messages as people read and copy them. Decisions on values alone.
+
+import {exactTime} from './format.js';
+
+/** @typedef {{offset: number, publish_time: number, base64: string, key?: string, key_base64?: string, headers?: Record<string, string> | null}} Message */
+
+/** @param {string} text @returns {Uint8Array} */
+export const bytesOf = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+
+const UTF8 = new TextDecoder('utf-8', {fatal: true});
+
+/** The text of bytes, null if they are none. @param {Uint8Array} bytes */
+export function textOf(bytes) {
+  try {
+    return UTF8.decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+/** Sixteen bytes on each line: place, numbers, letters. @param {Uint8Array} bytes */
+export function hex(bytes) {
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const part = [...bytes.subarray(at, at + 16)];
+    const numbers = part.map((each) => each.toString(16).padStart(2, '0')).join(' ').padEnd(47);
+    const letters = part.map((each) => (each >= 32 && each < 127 ? String.fromCharCode(each) : '.')).join('');
+    lines.push(`${at.toString(16).padStart(8, '0')}  ${numbers}  ${letters}`);
+  }
+  return lines.join('\n');
+}
+
+/**
+ * Show a value in a form; the form that it got, since not all bytes are text and not all text JSON.
+ * @param {Uint8Array} bytes @param {string} form `auto`, `text`, `json` or `hex`
+ * @returns {{form: string, shown: string}}
+ */
+export function decoded(bytes, form) {
+  if (form === 'hex') return {form: 'hex', shown: hex(bytes)};
+  const text = textOf(bytes);
+  if (text === null) return {form: 'hex', shown: hex(bytes)};
+  if (form === 'text') return {form: 'text', shown: text};
+  try {
+    return {form: 'json', shown: JSON.stringify(JSON.parse(text), null, 2)};
+  } catch {
+    return {form: 'text', shown: text};
+  }
+}
+
+/** One line of a value. @param {Uint8Array} bytes @param {number} most */
+export function oneLine(bytes, most) {
+  const text = textOf(bytes);
+  const line = text === null ? [...bytes.subarray(0, most / 3)].map((each) => each.toString(16).padStart(2, '0')).join(' ') : text.replace(/\s+/g, ' ');
+  return line.length > most ? `${line.slice(0, most)}…` : line;
+}
+
+/** @param {Message} message */
+export const keyOf = (message) => message.key ?? (message.key_base64 === undefined ? '' : `base64:${message.key_base64}`);
+
+/**
+ * Tell whether a message has all words of a filter: `key:WORD` and `header:WORD` look there, other
+ * words anywhere, whatever their case.
+ * @param {Message} message @param {string} filter
+ */
+export function matches(message, filter) {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return true;
+  const key = keyOf(message).toLowerCase(), headers = JSON.stringify(message.headers ?? {}).toLowerCase();
+  const value = (textOf(bytesOf(message.base64)) ?? '').toLowerCase();
+  return words.every((word) => {
+    if (word.startsWith('key:')) return key.includes(word.slice(4));
+    if (word.startsWith('header:')) return headers.includes(word.slice(7));
+    return key.includes(word) || headers.includes(word) || value.includes(word);
+  });
+}
+
+/** A word of a shell, whatever is in it. @param {string} text */
+export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/**
+ * The request for one message as a command or a program.
+ * @param {'curl' | 'Python' | 'command line'} how @param {string} server @param {string} topic @param {number} partition @param {number} offset
+ */
+export function copyAs(how, server, topic, partition, offset) {
+  if (how === 'curl') return `curl -sS -i ${quoted(`${server}v1/topics/${topic}/partitions/${partition}/messages/${offset}`)}`;
+  if (how === 'command line') return `fencelog read ${quoted(topic)} --partition ${partition} --from ${offset} --limit 1 --server ${quoted(server.replace(/\/$/, ''))}`;
+  return `import urllib.request\n\nurl = ${JSON.stringify(`${server}v1/topics/${topic}/partitions/${partition}/messages/${offset}`)}\nwith urllib.request.urlopen(url) as answer:\n    value = answer.read()\n    key = answer.headers["Fencelog-Key"]`;
+}
+
+/** What a position in the form asks for: an offset, `earliest`, `latest`, or a time. @param {string} text @returns {Record<string, string> | null} */
+export function positionOf(text) {
+  const plain = text.trim();
+  if (plain === '' || plain === 'earliest' || plain === 'latest') return {from: plain || 'earliest'};
+  if (/^\d{1,18}$/.test(plain)) return {from: plain};
+  const time = Date.parse(/(Z|[+-]\d\d:?\d\d)$/.test(plain) ? plain : `${plain.replace(' ', 'T')}Z`);
+  return Number.isNaN(time) || !/^\d{4}-\d\d-\d\d/.test(plain) ? null : {from_time: String(time * 1000)};
+}
+
+/** @param {Message} message */
+export const publishTime = (message) => exactTime(message.publish_time);

@@ -1,0 +1,47 @@
+// The state of the console, which is all in its address: it can be kept, sent and gone back to.
+
+import {signal} from './view.js';
+
+/** The parameters of the address. */
+export const params = signal(read());
+
+/** @returns {Record<string, string>} */
+function read() {
+  return Object.fromEntries(new URLSearchParams(location.search));
+}
+
+addEventListener('popstate', () => {
+  params.value = read();
+});
+
+/**
+ * The address with these parameters alone.
+ * @param {Record<string, string | number | null | undefined>} wanted
+ */
+export function address(wanted) {
+  const kept = Object.entries(wanted).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const query = new URLSearchParams(kept.map(([name, value]) => [name, String(value)])).toString();
+  return query ? `?${query}` : './';
+}
+
+/** Go to the address with these parameters alone. @param {Record<string, any>} wanted */
+export function go(wanted) {
+  history.pushState(null, '', address(wanted));
+  params.value = read();
+}
+
+/** Change some parameters; without a step to go back to. @param {Record<string, any>} changes */
+export function adjust(changes) {
+  history.replaceState(null, '', address({...params.current, ...changes}));
+  params.value = read();
+}
+
+/** Follow links of the console within the page. @param {MouseEvent} event */
+export function follow(event) {
+  const link = /** @type {Element} */ (event.target).closest?.('a[href]');
+  if (!link || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  const href = link.getAttribute('href') ?? '';
+  if (!(href.startsWith('?') || href === './') || link.hasAttribute('download')) return;
+  event.preventDefault();
+  go(Object.fromEntries(new URLSearchParams(href.startsWith('?') ? href : '')));
+}

@@ -1,0 +1,67 @@
+// The cluster: brokers with drain and undrain, and the partitions that one of them has open.
+
+import {answered, empty, link, table} from './parts.js';
+import {clock, count, rate} from './format.js';
+import {params} from './route.js';
+import {Problem, Resource, change} from './service.js';
+import {View, effect, h, signal} from './view.js';
+
+class Cluster extends View {
+  begin() {
+    this.brokers = new Resource(() => 'v1/brokers', 1500);
+    this.bookies = new Resource(() => 'v1/bookies', 1500);
+    this.leaving = new Resource(() => 'v1/admin/decommissions', 5000);
+    /** @type {Resource | null} */
+    this.one = null;
+    this.outcome = signal('');
+    this.asking = signal('');
+    this.endings.push(() => [this.brokers, this.bookies, this.leaving, this.one].forEach((each) => each?.end()), effect(() => {
+      const {broker} = params.value;
+      this.one?.end();
+      this.one = broker ? new Resource(() => `v1/brokers/${encodeURIComponent(broker)}?limit=100`, 3000) : null;
+    }));
+  }
+
+  /** @param {string} id @param {'drain' | 'undrain'} verb */
+  async ask(id, verb) {
+    this.asking.value = '';
+    this.outcome.value = verb === 'drain' ? `${id} gives its partitions to others…` : `${id} is asked to take partitions…`;
+    try {
+      const answer = await (await change('POST', `v1/brokers/${encodeURIComponent(id)}:${verb}`)).json();
+      this.outcome.value = verb === 'undrain' ? `${id} takes partitions again.` : answer.not_taken ? `${id} is drained; ${answer.not_taken} partitions wait for an owner.` : `${id} is drained: others have all its partitions.`;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      this.outcome.value = `${error.isRefused ? 'Refused' : 'Failed'}: ${error.message}.${error.mayHaveEffect ? ' It may go on all the same.' : ''}`;
+    }
+    this.brokers.refresh();
+  }
+
+  /** @param {any} each */
+  action(each) {
+    const id = each.broker_id;
+    if (each.draining) return h('button', {type: 'button', onclick: () => this.ask(id, 'undrain')}, 'Undrain', h('span', {class: 'hidden'}, ` ${id}`));
+    if (this.asking.value !== id) return h('button', {type: 'button', onclick: () => { this.asking.value = id; }}, 'Drain…', h('span', {class: 'hidden'}, ` ${id}`));
+    return h('span', null, 'All its partitions go to others. ', h('button', {type: 'button', onclick: () => this.ask(id, 'drain')}, `Drain ${id}`), ' ', h('button', {type: 'button', onclick: () => { this.asking.value = ''; }}, 'Cancel'));
+  }
+
+  render() {
+    const {broker} = params.value;
+    return [h('h1', null, 'Cluster'),
+      h('p', {role: 'status'}, this.outcome.value),
+      h('h2', null, 'Brokers'),
+      answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Address', 'Partitions', 'Written', 'Read', 'Since', 'Action'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
+        h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, each.draining ? 'draining' : 'serves'), h('td', null, each.url), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`), h('td', null, this.action(each)))))),
+      broker && this.one && [h('h2', null, `Partitions of ${broker}`), answered(this.one.shown.value, 'its partitions', (data) => (data.owned.length
+        ? table(`Partitions of ${broker}`, ['Partition', 'Epoch', 'Written', 'Read', 'Messages'], data.owned.map((/** @type {any} */ each) => h('tr', {key: `${each.topic} ${each.partition}`}, h('th', {scope: 'row'}, link(`${each.topic}, partition ${each.partition}`, 'partition', {topic: each.topic, partition: each.partition})), h('td', null, each.epoch), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, count(each.tail_offset - each.earliest_offset)))))
+        : empty('It has no partition open', 'Partitions are opened when they are asked for.')))],
+      h('h2', null, 'Bookies'),
+      answered(this.bookies.shown.value, 'the bookies', (data) => {
+        const jobs = new Map((this.leaving.shown.value.data?.decommissions ?? []).map((/** @type {any} */ each) => [each.bookie_id, each]));
+        return data.bookies.length ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, jobs.has(each.bookie_id) ? `leaves: ${jobs.get(each.bookie_id).phase}` : 'registered'))))
+          : empty('No bookie is registered', 'Nothing can be stored: start a bookie.');
+      }),
+    ];
+  }
+}
+
+customElements.define('fencelog-cluster', Cluster);

@@ -1,0 +1,129 @@
+// The topics, a page at a time, sorted and filtered by the broker; and one topic with its partitions.
+
+import {answered, empty, field, link, table, to} from './parts.js';
+import {count, rate, retention, size} from './format.js';
+import {adjust, go, params} from './route.js';
+import {Problem, Resource, askJson, change} from './service.js';
+import {View, effect, h, signal} from './view.js';
+
+const PAGE = 50;
+const COLUMNS = [['name', 'Topic'], ['in_bytes_per_s', 'Written'], ['out_bytes_per_s', 'Read'], ['backlog_messages', 'Backlog'], ['messages', 'Messages'], ['size', 'Size']];
+
+/** Return what to say of a problem. @param {unknown} error */
+function said(error) {
+  if (!(error instanceof Problem)) throw error;
+  return `${error.isRefused ? 'Refused' : 'Failed'}: ${error.message}.${error.mayHaveEffect ? ' It may have been done all the same.' : ''}`;
+}
+
+class Topics extends View {
+  begin() {
+    this.isCreating = signal(false);
+    this.refusal = signal('');
+    this.table = new Resource(() => {
+      const {sort = 'name', contains = '', start = '0'} = params.current;
+      return `v1/admin/topics?${new URLSearchParams({sort, contains, start, limit: String(PAGE)})}`;
+    }, 3000);
+    let first = true;
+    this.endings.push(() => this.table.end(), effect(() => {
+      params.value;
+      if (!first) this.table.refresh();
+      first = false;
+    }));
+  }
+
+  /** @param {SubmitEvent} event */
+  async create(event) {
+    event.preventDefault();
+    const form = new FormData(/** @type {HTMLFormElement} */ (event.target));
+    const topic = String(form.get('topic')).trim();
+    try {
+      await change('PUT', `v1/topics/${topic.split('/').map(encodeURIComponent).join('/')}`, {partitions: Number(form.get('partitions'))});
+      go({screen: 'topic', topic});
+    } catch (error) {
+      this.refusal.value = said(error);
+    }
+  }
+
+  form() {
+    return h('form', {class: 'panel', key: 'create', onsubmit: (/** @type {SubmitEvent} */ event) => this.create(event)}, h('h2', null, 'Create a topic'),
+      h('div', {class: 'fields'}, field('Name (namespace/topic)', h('input', {name: 'topic', required: true, pattern: '[^\\/]+\\/[^\\/]+', autocomplete: 'off'})),
+        field('Partitions', h('input', {name: 'partitions', type: 'number', min: 1, max: 1024, '.defaultValue': '1'})),
+        h('button', null, 'Create'), h('button', {type: 'button', onclick: () => { this.isCreating.value = false; }}, 'Cancel')),
+      this.refusal.value && h('p', {class: 'bad', role: 'alert'}, this.refusal.value));
+  }
+
+  render() {
+    const {sort = 'name', contains = '', start = '0'} = params.value;
+    return [h('h1', null, 'Topics'),
+      h('div', {class: 'fields', key: 'bar'},
+        field('Name contains', h('input', {type: 'search', 'data-filter': true, value: contains, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({contains: event.target.value, start: null})})),
+        field('Sorted by', h('select', {onchange: (/** @type {any} */ event) => adjust({sort: event.target.value, start: null}), value: sort}, COLUMNS.map(([name, title]) => h('option', {value: name}, title)))),
+        !this.isCreating.value && h('button', {type: 'button', onclick: () => { this.isCreating.value = true; }}, 'Create a topic…')),
+      this.isCreating.value && this.form(),
+      answered(this.table.shown.value, 'the topics', (data) => this.page(data, Number(start), contains))];
+  }
+
+  /** @param {any} data @param {number} start @param {string} contains */
+  page(data, start, contains) {
+    if (!data.total) return contains ? empty('No topic has such a name', `There is none with “${contains}” in it.`) : empty('There are no topics yet', 'A topic is made here, with the command line or over HTTP.');
+    const sort = params.current.sort ?? 'name';
+    const heads = [...COLUMNS.map(([name, title]) => h('th', {scope: 'col', 'aria-sort': name === sort ? (name === 'name' ? 'ascending' : 'descending') : null}, title)), 'Retention', 'Owners'];
+    const rows = data.topics.map((/** @type {any} */ each) => h('tr', {key: each.topic}, h('th', {scope: 'row'}, link(each.topic, 'topic', {topic: each.topic})),
+      h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, count(each.backlog_messages)), h('td', null, count(each.messages)), h('td', null, size(each.size)),
+      h('td', null, retention(each.retention_ms, each.retention_bytes)), h('td', null, each.brokers.join(', ') || 'not open')));
+    /** @param {string} text @param {number | null} place */
+    const pageLink = (text, place) => (place === null ? h('span', {class: 'muted'}, text) : h('a', {href: to('topics', {...params.current, screen: 'topics', start: place || null})}, text));
+    return [
+      data.unanswered.length > 0 && h('div', {class: 'alert', role: 'status', key: 'unanswered'}, `Without the figures of ${data.unanswered.join(', ')}, which did not answer.`),
+      table('Topics', heads, rows),
+      h('nav', {class: 'pages', 'aria-label': 'Pages', key: 'pages'}, `${count(start + 1)} to ${count(start + data.topics.length)} of ${count(data.total)} `,
+        pageLink('previous', start ? Math.max(0, start - PAGE) : null), pageLink('next', data.next_start)),
+    ];
+  }
+}
+
+class Topic extends View {
+  begin() {
+    const {topic = ''} = params.current;
+    this.topic = topic;
+    this.config = new Resource(() => `v1/topics/${topic}`, 0);
+    this.owners = new Resource(() => `v1/topics/${topic}/owners`, 3000);
+    this.offsets = new Resource(() => `v1/topics/${topic}/offsets`, 3000);
+    this.outcome = signal('');
+    this.typed = signal('');
+    this.endings.push(() => [this.config, this.owners, this.offsets].forEach((each) => each.end()));
+  }
+
+  async deleteTopic() {
+    try {
+      await change('DELETE', `v1/topics/${this.topic}`);
+      go({screen: 'topics'});
+    } catch (error) {
+      this.outcome.value = said(error);
+    }
+  }
+
+  render() {
+    const owners = new Map((this.owners.shown.value.data?.owners ?? []).map((/** @type {any} */ each) => [each.partition, each]));
+    return [h('h1', null, this.topic),
+      answered(this.config.shown.value, 'the topic', (config) => [
+        h('ul', {class: 'facts', key: 'facts'}, h('li', null, h('span', {class: 'k'}, 'Copies'), h('b', null, `${config.write_quorum} on ${config.ensemble_size} bookies`), `, acknowledged after ${config.ack_quorum}`),
+          h('li', null, h('span', {class: 'k'}, 'Retention'), h('b', null, retention(bound(config.effective.retention_ms), bound(config.effective.retention_bytes))))),
+        answered(this.offsets.shown.value, 'the partitions', (data) => table('Partitions', ['Partition', 'Owner', 'Earliest', 'Tail', 'Count', 'Messages'], data.offsets.map((/** @type {any} */ each) => h('tr', {key: each.partition},
+          h('th', {scope: 'row'}, link(`Partition ${each.partition}`, 'partition', {topic: this.topic, partition: each.partition})), h('td', null, owners.get(each.partition)?.broker_id ?? '–'), h('td', null, count(each.earliest_offset)), h('td', null, count(each.tail_offset)), h('td', null, count(each.tail_offset - each.earliest_offset)),
+          h('td', null, h('a', {href: to('messages', {topic: this.topic, partition: each.partition}), 'aria-label': `Messages of partition ${each.partition}`}, 'Messages')))))),
+        h('details', {key: 'settings'}, h('summary', null, 'All settings that hold'), table('Settings', ['Setting', 'Value', 'From'], Object.entries(config.effective).map(([name, value]) => h('tr', {key: name}, h('th', {scope: 'row'}, name), h('td', null, String(value)), h('td', null, name in config.settings ? 'the topic' : 'inherited'))))),
+        h('details', {key: 'delete'}, h('summary', null, 'Delete this topic'), h('p', null, 'Everything in it is gone for good. Type its name to delete it.'),
+          h('div', {class: 'fields'}, field('Name', h('input', {autocomplete: 'off', oninput: (/** @type {any} */ event) => { this.typed.value = event.target.value; }})),
+            h('button', {type: 'button', class: 'danger', disabled: this.typed.value !== this.topic, onclick: () => this.deleteTopic()}, 'Delete for good')),
+          this.outcome.value && h('p', {class: 'bad', role: 'alert'}, this.outcome.value)),
+      ])];
+  }
+}
+
+/** @param {any} value a setting as it is shown: "unlimited" is no bound */
+const bound = (value) => (typeof value === 'number' ? value : null);
+
+customElements.define('fencelog-topics', Topics);
+customElements.define('fencelog-topic', Topic);
+export {askJson, said};

@@ -1,0 +1,124 @@
+"""The console in a real browser: headless Chromium of the machine, over a whole service."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, Request, async_playwright
+
+from fencelog.api.processes.standalone import StandaloneConfig, standalone
+
+TOPIC = "shop/orders"
+TIMEOUT_MS = 10_000
+_COMPLAINTS = ("error", "warning")
+
+OpenPage = Callable[..., AbstractAsyncContextManager[Page]]
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def browser() -> AsyncIterator[Browser]:
+    """Chromium, which these tests need: without it they fail and say how to get it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.fail("Chromium is needed for the tests of the console: apt install chromium")
+    async with async_playwright() as play:
+        browser = await play.chromium.launch(
+            executable_path=found, args=["--disable-dev-shm-usage"]
+        )
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The URL of a service with a topic of several ledgers, messages and two subscriptions."""
+    config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
+    async with standalone(config) as service:
+        url = service.announcement["http"]
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+            await _fill(http)
+        yield url
+
+
+async def _fill(http: httpx.AsyncClient) -> None:
+    topic = f"/v1/topics/{TOPIC}"
+    (await http.put(topic, json={"roll_entries": 3, "retention_bytes": 10**9})).raise_for_status()
+    for name in ("billing", "search-index"):
+        (await http.put(f"{topic}/subscriptions/{name}", json={})).raise_for_status()
+    for number in range(12):
+        body = {
+            "messages": [{"json": {"order": number, "line": n}, "key": f"k{n}"} for n in range(3)]
+        }
+        (await http.post(f"{topic}/messages:batch", json=body)).raise_for_status()
+    pulled = await http.post(f"{topic}/subscriptions/billing:pull", json={"max": 20})
+    ids = [each["ack_id"] for each in pulled.json()["messages"]]
+    acked = await http.post(f"{topic}/subscriptions/billing:ack", json={"ack_ids": ids})
+    acked.raise_for_status()
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def http(service: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service."""
+    async with httpx.AsyncClient(base_url=service, trust_env=False, timeout=20) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def modules(browser: Browser, service: str) -> AsyncIterator[Page]:
+    """A page that runs code with the modules of the console."""
+    page = await browser.new_page()
+    await page.goto(f"{service}/console/?screen=nothing")
+    yield page
+    await page.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The text of axe-core, as its Python package brings it."""
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture
+def open_page(browser: Browser, service: str) -> OpenPage:
+    """Open a page of the console. An error in it, a warning of the browser (what the policy forbids
+    among them), or a request to another origin fails the test, unless it ``expects`` them."""
+
+    @asynccontextmanager
+    async def opened(
+        query: str = "", *, expects: tuple[str, ...] = (), **settings: Any
+    ) -> AsyncIterator[Page]:
+        context = await browser.new_context(
+            reduced_motion="reduce",
+            timezone_id="UTC",
+            **{"viewport": {"width": 1280, "height": 900}, **settings},
+        )
+        complaints: list[str] = []
+
+        def note(text: str) -> None:
+            if not any(each in text for each in expects):
+                complaints.append(text)
+
+        def check_origin(request: Request) -> None:
+            if not request.url.startswith((service, "blob:")):
+                complaints.append(f"left the origin: {request.url}")
+
+        page = await context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("console", lambda said: note(said.text) if said.type in _COMPLAINTS else None)
+        page.on("pageerror", lambda error: note(str(error)))
+        page.on("request", check_origin)
+        try:
+            await page.goto(f"{service}/console/{query}")
+            yield page
+            assert complaints == []
+        finally:
+            await context.close()
+
+    return opened

@@ -1,0 +1,180 @@
+"""The decisions of the console on values: what the picture says, and what is copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+def segment(ledger_id: int, epoch: int, base: int, end: int, **other: Any) -> dict[str, Any]:
+    fragments = [{"first_entry": 0, "bookies": ["b1", "b2", "b3"]}]
+    ledger = {
+        "state": "closed",
+        "ensemble_size": 3,
+        "write_quorum": 3,
+        "ack_quorum": 2,
+        "fragments": fragments,
+    }
+    return {
+        "ledger_id": ledger_id,
+        "epoch": epoch,
+        "created_us": ledger_id * 1_000_000,
+        "base_offset": base,
+        "end_offset": end,
+        "is_closed": True,
+        "is_written": False,
+        "is_adopted": False,
+        "entries": (end - base) // 2,
+        "size": 100,
+        "last_publish_us": ledger_id * 1_000_000,
+        "ledger": ledger,
+        "missing": [],
+        **other,
+    }
+
+
+def answer() -> dict[str, Any]:
+    """Ledger 1 of broker a, in which b4 took the place of b2; ledger 2 of broker b; b2 is gone."""
+    first = segment(1, 1, 0, 100)
+    first["ledger"]["fragments"].append({"first_entry": 25, "bookies": ["b1", "b4", "b3"]})
+    second = segment(2, 2, 100, 110, is_closed=False, is_written=True, last_publish_us=None)
+    second["ledger"]["fragments"] = [{"first_entry": 0, "bookies": ["b1", "b3", "b4"]}]
+    return {
+        "segments": [first, second],
+        "takeovers": [
+            {"epoch": 1, "broker_id": "a", "taken_us": 1_000_000, "from": None},
+            {"epoch": 2, "broker_id": "b", "taken_us": 2_000_000, "from": "a"},
+        ],
+        "bookies": ["b1", "b3", "b4"],
+        "older": None,
+        "newer": None,
+        "epoch": 2,
+        "owner": "b",
+        "earliest_offset": 40,
+        "tail_offset": 110,
+        "terminated": False,
+        "ledgers": 2,
+        "next_cut": {
+            "held_by": "subscription",
+            "ledger_id": 1,
+            "to_offset": 100,
+            "due_us": None,
+            "bytes_to_come": None,
+        },
+        "subscriptions": [{"subscription": "slow", "durable": True, "acked_to": 50}],
+    }
+
+
+async def model(modules: Page, expression: str, said: dict[str, Any]) -> Any:
+    code = f"""async (said) => {{ const m = await import('./ledger_model.js');
+        const model = m.modelOf(said); return {expression} }}"""
+    return await modules.evaluate(code, said)
+
+
+async def test_a_takeover_a_replacement_and_a_trim_are_told(modules: Page) -> None:
+    told = await model(modules, "m.story(model)", answer())
+    assert told == [
+        "Ledger 1, from about offset 50 on: b4 took the place of b2, which did not answer.",
+        (
+            "1970-01-01 00:00:02: b took the partition over from a. It fenced ledger 1, closed it "
+            "before offset 100 and went on in ledger 2 (epoch 2)."
+        ),
+        (
+            "Trimmed: messages below 40 cannot be read any more. A ledger is deleted when all of "
+            "it is below the line."
+        ),
+    ]
+
+
+async def test_missing_copies_are_counted_not_guessed(modules: Page) -> None:
+    (sentence,) = await model(modules, "m.problems(model)", answer())
+    assert sentence.startswith("b2 is gone. 1 of 2 ledgers shown (1) has fewer copies")
+    assert sentence.endswith("Every message shown still has 2 or more.")
+    worse = answer() | {"bookies": []}
+    (sentence,) = await model(modules, "m.problems(model)", worse)
+    assert sentence.endswith("Some messages have no copy that answers.")
+
+
+async def test_copies_that_the_auditor_misses_count_although_the_bookie_answers(
+    modules: Page,
+) -> None:
+    said = answer() | {"bookies": ["b1", "b2", "b3", "b4"]}
+    said["segments"][1]["missing"] = ["b3"]
+    found = await model(
+        modules, "[model.ledgers.map((each) => each.lost), m.problems(model).length]", said
+    )
+    assert found == [[[], ["b3"]], 1]
+
+
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [
+        ({}, "ledger 1 (up to offset 99), when slow has acknowledged it"),
+        ({"held_by": "settings"}, "nothing: neither age nor size is bounded"),
+        ({"held_by": "nothing"}, "ledger 1 (up to offset 99), with the next check"),
+        (
+            {"held_by": "retention", "due_us": 90_000_000, "bytes_to_come": 2048},
+            "ledger 1 (up to offset 99), in 1 minute or after 2.0 KiB more",
+        ),
+    ],
+)
+async def test_the_next_cut_says_what_it_waits_for(
+    modules: Page, cut: dict[str, Any], expected: str
+) -> None:
+    said = answer()
+    said["next_cut"] |= cut
+    assert await model(modules, "m.nextCut(model, 10_000)", said) == expected
+
+
+async def core(modules: Page, expression: str) -> Any:
+    code = f"async () => {{ const m = await import('./messages_core.js'); return {expression} }}"
+    return await modules.evaluate(code)
+
+
+async def test_values_are_shown_in_the_form_that_they_have(modules: Page) -> None:
+    found = await core(
+        modules,
+        """['{"a":1}', 'plain', '\\xff\\x00A'].map((text) =>
+            m.decoded(m.bytesOf(btoa(text)), 'auto')).map((each) => [each.form, each.shown])""",
+    )
+    assert found == [
+        ["json", '{\n  "a": 1\n}'],
+        ["text", "plain"],
+        ["hex", "00000000  ff 00 41" + " " * 41 + "..A"],
+    ]
+
+
+async def test_a_filter_looks_at_keys_headers_and_values(modules: Page) -> None:
+    found = await core(
+        modules,
+        """['order', 'key:k1', 'header:trace', 'k1 order', 'key:order', ''].map((filter) =>
+            m.matches({base64: btoa('Order'), key: 'K1', headers: {trace: 'x'}}, filter))""",
+    )
+    assert found == [True, True, True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {"from": "earliest"}),
+        ("latest", {"from": "latest"}),
+        ("42", {"from": "42"}),
+        ("2026-01-31 12:00:00", {"from_time": "1769860800000000"}),
+        ("2026-01-31T12:00:00+01:00", {"from_time": "1769857200000000"}),
+        ("yesterday", None),
+        ("-1", None),
+    ],
+)
+async def test_positions_are_read_as_people_write_them(
+    modules: Page, text: str, expected: dict[str, str] | None
+) -> None:
+    assert await core(modules, f"m.positionOf('{text}')") == expected
+
+
+async def test_what_is_copied_is_quoted(modules: Page) -> None:
+    copied = await core(modules, "m.copyAs('curl', 'http://a/', \"n/it's\", 0, 7)")
+    assert copied == "curl -sS -i 'http://a/v1/topics/n/it'\\''s/partitions/0/messages/7'"

@@ -1,0 +1,267 @@
+"""Every screen in a browser: by keyboard alone, in both themes, without findings of axe, and what
+it shows when there is nothing, or nothing answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from tests.api.web_console.conftest import TOPIC, OpenPage
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+PARTITION = f"?screen=partition&topic={TOPIC}&partition=0"
+SCREENS = {
+    "": "tbody tr",
+    "?screen=topics": "tbody tr",
+    f"?screen=topic&topic={TOPIC}": "tbody tr",
+    PARTITION: ".seg",
+    f"?screen=messages&topic={TOPIC}&partition=0": ".row",
+    "?screen=cluster": "tbody tr",
+    "?screen=nothing": ".refused",
+}
+MAX_OPEN_MS = 1000
+"""The time in which 1,000 topics are on the screen."""
+
+FAILURE_SHOWN_MS = 3000
+
+
+async def active(page: Page) -> str:
+    """Return the name of what has the focus."""
+    return str(
+        await page.evaluate(
+            "document.activeElement.getAttribute('aria-label') || document.activeElement.innerText "
+            "|| document.activeElement.name || document.activeElement.tagName"
+        )
+    )
+
+
+async def tab_to(page: Page, name: str) -> None:
+    """Press Tab until something of that name has the focus."""
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        if (await active(page)).startswith(name):
+            return
+    raise AssertionError(f"Tab does not reach {name!r}")
+
+
+@pytest.mark.parametrize("query", SCREENS)
+async def test_axe_finds_nothing_and_no_width_scrolls_sideways(
+    open_page: OpenPage, axe: str, query: str
+) -> None:
+    for scheme, width in (("light", 1920), ("dark", 360)):
+        size = {"width": width, "height": 900}
+        async with open_page(query, color_scheme=scheme, viewport=size) as page:
+            await page.wait_for_selector(SCREENS[query])
+            over = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert over <= 0, (scheme, width)
+            await page.evaluate(axe)  # Not a script of the page, to which its policy applies.
+            found = await page.evaluate(
+                "axe.run().then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))"
+            )
+            assert found == [], (scheme, width)
+
+
+async def test_from_the_overview_to_a_ledger_by_keyboard(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await page.wait_for_selector("tbody tr")
+        await page.keyboard.press("Tab")
+        assert await active(page) == "To the content"
+        await page.keyboard.press("g")
+        await page.keyboard.press("t")
+        await page.wait_for_selector("tbody tr th a")
+        assert page.url.endswith("?screen=topics")
+        await tab_to(page, TOPIC)
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("tbody tr th a")
+        await tab_to(page, "Partition 0")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".seg")
+        await tab_to(page, "Ledger ")
+        newest = await active(page)
+        await page.keyboard.press("Home")
+        first = await active(page)
+        assert first.startswith("Ledger ")
+        assert first != newest
+        assert "offsets 0 to" in first
+        chosen = first.split(",")[0]
+        await expect(page.locator("#ledger-title")).to_have_text(chosen)
+        assert f"ledger={chosen.removeprefix('Ledger ')}" in page.url
+        await page.keyboard.press("End")
+        assert await active(page) == newest
+        await page.keyboard.press("ArrowLeft")
+        assert await active(page) != newest
+        await page.keyboard.press("Tab")
+        assert not (await active(page)).startswith("Ledger ")
+
+
+async def test_the_address_is_the_state(open_page: OpenPage) -> None:
+    async with open_page(PARTITION) as page:
+        await page.wait_for_selector(".seg")
+        await page.locator(".seg").first.focus()
+        await page.keyboard.press("Enter")
+        title = await page.inner_text("#ledger-title")
+        await page.reload()
+        await page.wait_for_selector(".seg")
+        assert await page.inner_text("#ledger-title") == title
+        await page.get_by_role("link", name="Messages").press("Enter")
+        await page.wait_for_selector(".row")
+        await page.go_back()
+        await page.wait_for_selector(".seg")
+        assert await page.inner_text("#ledger-title") == title
+
+
+async def test_the_tail_moves_while_one_looks(open_page: OpenPage, service: str) -> None:
+    topic = "/v1/topics/shop/moving"
+    async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+        (await http.put(topic)).raise_for_status()
+        (await http.post(f"{topic}/messages", content="x")).raise_for_status()
+        async with open_page("?screen=partition&topic=shop/moving&partition=0") as page:
+            await expect(page.locator("svg")).to_contain_text("tail 1:")
+            (await http.post(f"{topic}/messages", content="y")).raise_for_status()
+            await expect(page.locator("svg")).to_contain_text("tail 2:", timeout=FAILURE_SHOWN_MS)
+
+
+async def test_messages_are_sought_read_filtered_and_appended_by_keyboard(
+    open_page: OpenPage,
+) -> None:
+    async with open_page(f"?screen=messages&topic={TOPIC}&partition=0") as page:
+        await page.wait_for_selector(".row")
+        await page.keyboard.press("/")
+        await page.keyboard.type("key:k1")
+        await expect(page.get_by_text("of 36 loaded")).to_be_visible()
+        await page.keyboard.press("Control+a")
+        await page.keyboard.press("Delete")
+        await tab_to(page, "Messages")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("ArrowDown")
+        await expect(page.locator("pre")).to_contain_text('"line": 1')
+        await page.get_by_label("From (offset").focus()
+        await page.keyboard.type("30")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".row .offset").first).to_have_text("30")
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type("soon")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text("neither an offset")
+
+
+async def test_a_message_that_is_appended_by_hand_arrives_while_the_tail_is_followed(
+    open_page: OpenPage, service: str
+) -> None:
+    async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+        (await http.put("/v1/topics/shop/by-hand")).raise_for_status()
+    async with open_page("?screen=messages&topic=shop/by-hand&partition=0&live=1") as page:
+        await expect(page.locator(".empty")).to_be_visible()
+        await tab_to(page, "Append a message")
+        await page.keyboard.press("Enter")
+        await page.get_by_label("Key (optional)").focus()
+        await page.keyboard.type("käse")
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("<b>hello</b>")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".row .value")).to_have_text("<b>hello</b>")
+        await expect(page.locator(".row .key")).to_have_text("käse")
+        await page.get_by_role("button", name="Pause").press("Enter")
+        await expect(page.get_by_role("button", name="Follow the tail")).to_be_visible()
+
+
+async def test_a_topic_is_made_and_deleted_with_its_name_typed(open_page: OpenPage) -> None:
+    async with open_page("?screen=topics") as page:
+        await page.wait_for_selector("tbody tr")
+        await tab_to(page, "Create a topic")
+        await page.keyboard.press("Enter")
+        await page.get_by_label("Name (namespace/topic)").focus()
+        await page.keyboard.type("shop/short-lived")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="shop/short-lived")).to_be_visible()
+        await page.get_by_text("Delete this topic").press("Enter")
+        button = page.get_by_role("button", name="Delete for good")
+        await expect(button).to_be_disabled()
+        await page.get_by_label("Name", exact=True).focus()
+        await page.keyboard.type("shop/short-lived")
+        await button.press("Enter")
+        await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
+        await expect(page.locator("tbody")).not_to_contain_text("short-lived")
+
+
+async def test_no_screen_gives_a_method_of_elements_another_meaning(open_page: OpenPage) -> None:
+    """A method `remove` of a screen would be called when the screen is left."""
+    async with open_page() as page:
+        await page.wait_for_selector("tbody tr")
+        shadowed = await page.evaluate(
+            """(names) => names.flatMap((name) => Object.getOwnPropertyNames(
+                customElements.get(`fencelog-${name}`).prototype)).filter((each) =>
+                    each !== 'constructor' && each in HTMLElement.prototype)""",
+            ["console", "overview", "topics", "topic", "partition", "messages", "cluster"],
+        )
+    assert shadowed == []
+
+
+async def test_nothing_and_refused_are_two_pictures(open_page: OpenPage) -> None:
+    async with open_page("?screen=topics&contains=no-such-topic") as page:
+        await expect(page.locator("[data-picture=empty]")).to_contain_text(
+            "No topic has such a name"
+        )
+    absent = "?screen=partition&topic=shop/absent&partition=0"
+    async with open_page(absent, expects=("status of 404",)) as page:
+        picture = page.locator("[data-picture=refused]")
+        await expect(picture).to_contain_text("there is no topic shop/absent")
+
+
+async def test_loading_and_failed_are_two_pictures(open_page: OpenPage) -> None:
+    async with open_page("?screen=nothing", expects=("Failed to load",)) as page:
+        held: list[Route] = []
+        answers = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            if not held:
+                held.append(route)
+            elif answers.is_set():
+                await route.continue_()
+            else:
+                await route.abort()
+
+        await page.route("**/v1/admin/topics**", hold)
+        await page.get_by_role("link", name="Topics").press("Enter")
+        await expect(page.locator("[data-picture=loading]")).to_contain_text("Loading the topics")
+        await held[0].abort()
+        await expect(page.locator("[data-picture=failed]")).to_contain_text("does not answer")
+        answers.set()
+        await page.wait_for_selector("tbody tr")
+
+
+async def test_a_broker_that_is_gone_shows_within_three_seconds(open_page: OpenPage) -> None:
+    async with open_page(PARTITION, expects=("Failed to load",)) as page:
+        await page.wait_for_selector(".seg")
+        await page.route("**/v1/**", lambda route: route.abort())
+        old = page.locator("[data-picture=failed]")
+        await expect(old).to_contain_text("This is old", timeout=FAILURE_SHOWN_MS)
+        assert await page.locator(".seg").count() > 0
+
+
+async def test_a_thousand_topics_are_there_at_once(open_page: OpenPage, service: str) -> None:
+    async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+        for number in range(1000):
+            (await http.put(f"/v1/topics/many/t{number:04}")).raise_for_status()
+    async with open_page("?screen=topics&contains=many/") as page:
+        await page.wait_for_selector("tbody tr")
+        took: list[Any] = []
+        for _ in range(3):  # The best of three: other processes share the machine.
+            await page.reload()
+            await page.wait_for_selector("tbody tr")
+            took.append(await page.evaluate("performance.now()"))
+        assert await page.locator("tbody tr").count() == 50
+        assert "of 1,000" in await page.inner_text("nav.pages")
+        assert min(took) <= MAX_OPEN_MS, took
+        await page.get_by_label("Name contains").focus()
+        await page.keyboard.press("End")
+        await page.keyboard.type("t09")
+        await expect(page.locator("nav.pages")).to_contain_text("of 100")
+        await page.get_by_role("link", name="next").press("Enter")
+        await expect(page.locator("nav.pages")).to_contain_text("51 to 100 of 100")
