@@ -47,7 +47,8 @@ class TopicMetrics:
     ``…_cpu_ms``: CPU time of a takeover in each kind of process, without that of the appends to
     other topics. ``busy_p99_ms_…``: of those appends, at the broker that takes over.
     ``bytes_per_idle_topic``: resident memory that a topic adds there. ``drained``: the topics that
-    the third broker had taken when the drain ended.
+    the third broker had taken when the drain ended; ``drain_cpu_ms``: the CPU time of the transfer
+    of each, in all processes together.
     """
 
     topics: int
@@ -65,6 +66,7 @@ class TopicMetrics:
     rss_mb: float
     drain_s: float
     drained: int
+    drain_cpu_ms: float
 
 
 async def measure_topics(directory: Path, seconds: float, *, topics: int) -> TopicMetrics:
@@ -89,7 +91,7 @@ async def measure_topics(directory: Path, seconds: float, *, topics: int) -> Top
             used_s = cpu.used_s()
             during_s, appends = busy.take()
         full = resident_mb(second.pid)[0]
-        drain_s, drained = await _drain(cluster, second)
+        drain_s, drained, drain_cpu_s = await _drain(cluster, second)
     broker_ms, bookies_ms, zookeeper_ms = (
         (of_all_s - appends * of_append_s) * 1000 / topics
         for of_all_s, of_append_s in zip(used_s, append_cpu_s, strict=True)
@@ -110,6 +112,7 @@ async def measure_topics(directory: Path, seconds: float, *, topics: int) -> Top
         rss_mb=full,
         drain_s=drain_s,
         drained=drained,
+        drain_cpu_ms=drain_cpu_s * 1000 / max(drained, 1),
     )
 
 
@@ -193,10 +196,10 @@ async def _busy_topics(cluster: Cluster, broker: ChildProcess) -> AsyncIterator[
 
 
 class _Cpu:
-    """The CPU time of a broker, the bookies, and ZooKeeper, from the beginning on."""
+    """The CPU time of brokers, the bookies, and ZooKeeper, from the beginning on."""
 
-    def __init__(self, cluster: Cluster, broker: ChildProcess) -> None:
-        self._kinds = ([broker], cluster.bookies, [cluster.zookeeper])
+    def __init__(self, cluster: Cluster, *brokers: ChildProcess) -> None:
+        self._kinds = (brokers, cluster.bookies, [cluster.zookeeper])
         self._begin_s = self._now_s()
 
     def used_s(self) -> list[float]:
@@ -216,25 +219,25 @@ def _cpu_s(pid: int) -> float:
     return own_s + sum(_cpu_s(int(child)) for child in children)
 
 
-async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int]:
-    """Have a broker hand everything to another one; return the seconds that it took, and how many
-    partitions the other one has."""
+async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int, float]:
+    """Have a broker hand everything to another one; return the seconds that it took, how many
+    partitions the other one has, and the CPU seconds of all processes."""
     third = await cluster.start_broker(3)
     url = cluster.url_of(broker)
     async with connected(url) as connection:
         await _until_seen(connection, url, third.name)
-        begin = perf_counter()
+        begin, cpu = perf_counter(), _Cpu(cluster, broker, third)
         answer = await connection.request(
             encode_request("POST", url, f"/v1/brokers/{broker.name}:drain")
         )
         if answer.status != 200:
             raise refused(answer)
-        drain_s = perf_counter() - begin
+        drain_s, cpu_s = perf_counter() - begin, sum(cpu.used_s())
     url = cluster.url_of(third)
     async with connected(url) as connection:
         request = encode_request("GET", url, f"/v1/brokers/{third.name}")
         details = json.loads((await connection.request(request)).body)
-    return drain_s, int(details["partitions"])
+    return drain_s, int(details["partitions"]), cpu_s
 
 
 async def _until_seen(connection: LoadConnection, url: str, broker_id: str) -> None:

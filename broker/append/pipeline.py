@@ -19,7 +19,6 @@ guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from fencelog.broker.append.conditional_appends import CheckOwner, ConditionalAppends, Record
@@ -88,7 +87,7 @@ class AppendPipeline:
         self.now_us = now_us
         self._on_stored = on_stored
         self.queue = AppendQueue(tail_offset, now_us)
-        self._in_flight: deque[PendingEntry] = deque()
+        self._in_flight: list[PendingEntry] = []
         self._writer: EntryWriter | None = None
         self._first_offset = tail_offset
         self._next_number = 0
@@ -254,12 +253,12 @@ class AppendPipeline:
 
     def _pump(self) -> None:
         """Hand waiting appends to the ledger as far as the limits in flight allow."""
-        items, mode = self.queue.items, self.mode
+        queue, mode = self.queue, self.mode
         if self._writer is None:
             return
-        while items and mode.may_send and self._has_capacity(items[0]):
-            head = items.popleft()
-            entry = self.queue.build(head) if isinstance(head, WaitingGroup) else head
+        while queue.items and mode.may_send and self._has_capacity(queue.items[0]):
+            head = queue.take_first()
+            entry = queue.build(head) if isinstance(head, WaitingGroup) else head
             if not self._push(self._writer, entry):
                 return
 
@@ -306,7 +305,7 @@ class AppendPipeline:
         stored: list[StoredBatch] = []
         size = 0
         while in_flight and in_flight[0].entry_id <= last_entry_id:
-            entry = in_flight.popleft()
+            entry = in_flight.pop(0)
             offset = self.tail_offset
             self.tail_offset += entry.count
             size += entry.size

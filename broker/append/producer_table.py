@@ -77,8 +77,8 @@ class ProducerTable:
         self._keys: OrderedDict[bytes, RecentAppend] = OrderedDict()
         self._in_flight: dict[bytes, deque[Tracked]] = {}
         self._in_flight_keys: dict[bytes, Tracked] = {}
-        self._changed: set[bytes] = set()
-        self._changed_keys: set[bytes] = set()
+        self._changed: dict[bytes, None] = {}
+        self._changed_keys: dict[bytes, None] = {}
         self._unpersisted = _Unpersisted()
 
     # -- for appends -----------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class ProducerTable:
             self._producers[sequences.id] = ProducerState(
                 sequences.epoch, _end(sequences), (*before, recent)
             )
-            self._changed.add(sequences.id)
+            self._changed[sequences.id] = None
         # Also where it was known already: of events that were cut off a takeover has what was
         # written later, and reads what was written before that.
         self._producers.move_to_end(sequences.id)
@@ -206,7 +206,7 @@ class ProducerTable:
         known = self._keys.get(key)
         if known is None or known.offset < recent.offset:
             known = recent
-            self._changed_keys.add(key)
+            self._changed_keys[key] = None
         self._remember_key(key, known)
         self._in_flight_keys.pop(key, None)
 
@@ -217,14 +217,14 @@ class ProducerTable:
 
     def _forget_silent(self) -> None:
         while len(self._producers) > self.policy.max_producers:
-            self._changed.discard(self._producers.popitem(last=False)[0])
+            self._changed.pop(self._producers.popitem(last=False)[0], None)
 
     def _forget_old(self, now_us: int) -> None:
         oldest_us = now_us - self.policy.idempotency_window_ms * 1000
         while len(self._keys) > MAX_IDEMPOTENCY_KEYS or (
             next(iter(self._keys.values())).publish_time_us < oldest_us
         ):
-            self._changed_keys.discard(self._keys.popitem(last=False)[0])
+            self._changed_keys.pop(self._keys.popitem(last=False)[0], None)
 
     # -- the section -----------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class CompactedReader(SegmentReader):
             entry_id = entries[-1].entry_id + 1
         if entry_id > last:
             return list(batches), self._end_offset
-        self._index.add(batches[-1].end_offset, entry_id)
+        self._index().add(batches[-1].end_offset, entry_id)
         return list(batches), batches[-1].end_offset
 
     async def offset_for_time(self, time_us: int) -> int:
@@ -55,7 +55,7 @@ class CompactedReader(SegmentReader):
             return TimeIndexEntry(entry_id, header.publish_time_us, header.first_number)
 
         end = TimeIndexEntry(reader.last_confirmed + 1, 0, self._end_offset)
-        place = await self._times.first_at(time_us, end, read)
+        place = await self._times().first_at(time_us, end, read)
         if place is end:
             return self._end_offset
         (entry,) = await reader.read(place.entry_id, place.entry_id)

@@ -13,6 +13,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.recovery.recovery import FoundEnd
+from fencelog.ledgers.writer.metadata import PreparedClose
 
 
 class EntryWriter(Protocol):
@@ -33,6 +34,8 @@ class EntryWriter(Protocol):
     def append(self, payload: bytes) -> int: ...
 
     async def close(self) -> LedgerMetadata: ...
+
+    async def prepare_close(self) -> PreparedClose: ...
 
     async def abandon(self) -> None: ...
 

@@ -37,13 +37,16 @@ class PartitionState:
 
     def __init__(self, sections: Iterable[Section]) -> None:
         self._sections = tuple(sections)
-        self._by_kind = {kind: section for section in self._sections for kind in section.kinds}
 
     def apply(self, event: Event) -> None:
         """Apply an event to its section. Raises FencelogError(CORRUPT): the state log passed its
         digests, so it was written so."""
         try:
-            self._by_kind[event[0]].apply(event)
+            kind = event[0]
+            section = next((each for each in self._sections if kind in each.kinds), None)
+            if section is None:
+                raise LookupError(kind)
+            section.apply(event)
         except (LookupError, TypeError, ValueError) as error:
             shown = str(event)[:200]
             raise FencelogError(

@@ -49,14 +49,9 @@ class StateLog:
         state: PartitionState,
         *,
         timeout_s: float,
-        on_stop: Callable[[FencelogError], None],
     ) -> None:
-        """Begin without a ledger and without a task.
-
-        ``timeout_s``: after it a caller gets the error that the outcome is unknown. ``on_stop`` is
-        called if the state log must stop though the log is not lost: the other parts of the log
-        must stop then, too.
-        """
+        """Begin without a ledger and without a task. ``timeout_s``: after it a caller gets the
+        error that the outcome is unknown."""
         self._node = node
         self._factory = factory
         self._state = state
@@ -71,6 +66,11 @@ class StateLog:
         self._wakeup: asyncio.Event | None = None
         self._scribe: asyncio.Task[None] | None = None
         self._refusal: FencelogError | None = None
+        self._on_stop: Callable[[FencelogError], None] = _ignore
+
+    def call_when_stopped(self, on_stop: Callable[[FencelogError], None]) -> None:
+        """Call ``on_stop`` if the state log must stop though the log is not lost: the other parts
+        of the log must stop then, too."""
         self._on_stop = on_stop
 
     def admit(self) -> None:
@@ -334,3 +334,7 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
     """Mark the error of a future as seen: its caller may have gone away."""
     if not future.cancelled():
         future.exception()
+
+
+def _ignore(error: FencelogError) -> None:
+    """Do nothing: there is no listener yet."""

@@ -166,7 +166,7 @@ class LedgerListStore:
             changing = self._changing = asyncio.get_running_loop().create_task(
                 self._commit(ledger_list, value, also)
             )
-            changing.add_done_callback(_retrieve)
+            changing.add_done_callback(self._changed)
             await asyncio.wait((changing,))
             if changing.cancelled():
                 raise FencelogError(
@@ -201,6 +201,12 @@ class LedgerListStore:
             raise
         self.ledger_list = ledger_list
         return versions
+
+    def _changed(self, change: asyncio.Task[list[Version] | None]) -> None:
+        """Note the end of a change. Its error is the caller's, which may have gone away."""
+        self._changing = None
+        if not change.cancelled():
+            change.exception()
 
     def _lose(self, lost: LedgerListLost) -> None:
         if self.lost is None:
@@ -250,9 +256,3 @@ class LedgerListStore:
                 if error.code not in _TRANSIENT:
                     raise
             await asyncio.sleep(RETRY_S)
-
-
-def _retrieve(change: asyncio.Task[list[Version] | None]) -> None:
-    """Mark the error of a change as seen: it is the caller's, which may have gone away."""
-    if not change.cancelled():
-        change.exception()

@@ -97,9 +97,11 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Mark a closed ledger sealed in the list. Report ``sealed``."""
+    """Mark a ledger sealed in the list. It is closed; with ``closes`` it is drained, and closed as
+    by its writer in the same change. Report ``sealed``."""
 
     ledger_id: int
+    closes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

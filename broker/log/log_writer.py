@@ -1,14 +1,14 @@
 """The writing half of a partition's log, which carries out the decisions of ``LogCore``.
 
 One task makes all changes of the list of ledgers, one step at a time; appends and acknowledgements
-bypass it.
+bypass it. There is one only while there is a step: a broker has a hundred thousand idle logs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fencelog.broker.append.pipeline import AppendPipeline
@@ -38,6 +38,7 @@ from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import Change
 
 _ORDERLY = frozenset({ErrorCode.NO_OWNER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.DRAINING})
 """Codes with which an instance ends in the normal course of events; they need no investigation."""
@@ -99,9 +100,9 @@ class LogWriter:
         self._adopted: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
         node.call_when_lost(self._list_lost)  # any part of the log may meet another owner's change
         self._execute(core.taken_over(tail_offset=pipeline.tail_offset))
-        self._task = self._loop.create_task(self._keep(), name=f"writer of {node.path}")
 
     @property
     def is_serving(self) -> bool:
@@ -146,21 +147,26 @@ class LogWriter:
         await asyncio.wait((self._adopted,))
         self._adopted.result()
 
-    async def close(self) -> None:
+    async def close(self, release: Sequence[Change] = ()) -> bool:
         """Let appends in flight finish, seal the log's last ledger, and end. Never raises.
+        ``release``: changes to be made together with that of the list; return whether they were.
 
         Appends that are not finished within ``close_timeout_s`` end as after a crash: the next
         owner recovers them.
         """
+        self._runner.released = release
         self._execute(self._core.close())
-        await asyncio.wait((self._task,), timeout=self._config.close_timeout_s)
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=self._config.close_timeout_s)
         await self.abandon(FencelogError(ErrorCode.DRAINING, "the partition is being closed"))
+        return self._runner.has_released
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once. The outcome of appends in flight is unknown. Never raises."""
         self.finish(error)
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
         await self._node.close()
         await self._runner.abandon_all()
 
@@ -193,27 +199,34 @@ class LogWriter:
 
     # -- the task --------------------------------------------------------------------------------
 
-    async def _keep(self) -> None:
+    def _wake(self) -> None:
+        """Have a task look for the next step: the one that carries out a step, or a new one."""
+        self._wakeup.set()
+        if self._task is None:
+            name = f"writer of {self._node.path}"
+            self._task = self._loop.create_task(self._take_steps(), name=name)
+
+    async def _take_steps(self) -> None:
+        """Take one step after the other, until there is none or the log is lost."""
         core, path = self._core, self._node.path
         try:
             while True:
+                self._wakeup.clear()
                 if self._step is None:
                     self._execute(self._advance())
                 step, self._step = self._step, None
-                if core.state is LogState.LOST:
-                    return
-                if step is not None:
-                    self._execute(await self._carry_out(step))
-                else:
+                if step is None or core.state is LogState.LOST:
                     self.unfinished = None
-                    self._wakeup.clear()
-                    await self._wakeup.wait()
+                    return
+                self._execute(await self._carry_out(step))
         except LedgerListLost as lost:
             self.finish(lost)
         except Exception:
             # A broken invariant, or a programming error: nothing may be acknowledged any more.
             log.exception("%s: stops", path)
             self.finish(FencelogError(ErrorCode.INTERNAL, f"{path} has stopped"))
+        finally:
+            self._task = None
 
     async def _carry_out(self, step: Step) -> list[Effect]:
         unfinished = self.unfinished
@@ -251,7 +264,7 @@ class LogWriter:
                     self._pipeline.acknowledged(effect.last_entry_id)
                     self._reader.confirm(effect.last_entry_id)
                 case Wake():
-                    self._wakeup.set()
+                    self._wake()
                 case Write(ledger_id):
                     self._write(self._runner.ledgers[ledger_id])
                 case RefuseAppends(waiting, handed):

@@ -123,7 +123,7 @@ class Retention:
         self._complete_cursors = complete_cursors
         self._has_all_cursors = False
         self._loop = asyncio.get_running_loop()
-        self._unlisted = set(unlisted)
+        self._unlisted = frozenset(unlisted)
         """The ledgers to delete as soon as the ledger list does not list them."""
         self._old_below: dict[int, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
@@ -232,7 +232,9 @@ class Retention:
                 raise _NothingToDo
             trimmed = started.trimmed(gone)
             self._reader.trim(trimmed.start_offset)
-            self._unlisted.update(gone)  # now: the caller may go away before the change is made
+            self._unlisted |= frozenset(
+                gone
+            )  # now: the caller may go away before the change is made
             return trimmed
 
         try:
@@ -285,7 +287,7 @@ class Retention:
             except FencelogError as error:
                 log.warning("%s: ledger %d: %s", self._node.path, ledger_id, error)
                 break  # the next check tries again; for the caller the log is trimmed already
-            self._unlisted.remove(ledger_id)
+            self._unlisted -= {ledger_id}
             self._metrics.trimmed_ledgers += 1
 
     # -- subscriptions ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ complete it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fencelog.broker.append.pipeline import AppendPipeline
@@ -23,6 +23,7 @@ from fencelog.broker.log.effects import (
     Effect,
     EndLog,
     ListLedger,
+    LogState,
     Recover,
     Seal,
     Settle,
@@ -32,6 +33,7 @@ from fencelog.broker.log.wakeup import Wakeup
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.port import Change
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +80,10 @@ class StepRunner:
         """The ledgers that the core refers to, by id."""
         self.adoption: Adoption | None = None
         """The segments that the core asks for when it lists a ledger that ``adopts``."""
+        self.released: Sequence[Change] = ()
+        """The changes to be made when the log is closed, with that of the list."""
+        self.has_released = False
+        """True once they are made."""
         self._open = list(self.ledgers.values())
 
     async def carry_out(self, step: Step) -> list[Effect]:
@@ -110,12 +116,8 @@ class StepRunner:
             case Settle(ledger_id, last_entry_id):
                 self._settle(self.ledgers[ledger_id], last_entry_id)
                 return core.settled()
-            case Seal(ledger_id):
-                sealed = self._facts_of(ledger_id)
-                await self._node.change(
-                    lambda ledger_list: ledger_list.with_sealed(ledger_id, sealed)
-                )
-                del self.ledgers[ledger_id]
+            case Seal(ledger_id, closes):
+                await self._seal(self.ledgers[ledger_id], closes=closes)
                 return core.sealed()
             case EndLog(ledger_id):
                 sealed = self._facts_of(ledger_id)
@@ -195,6 +197,27 @@ class StepRunner:
         metadata = await ledger.writer.close()
         await self._let_go(ledger)
         self._ended(ledger, metadata)
+
+    async def _seal(self, ledger: OpenLedger, *, closes: bool) -> None:
+        """Mark a ledger sealed in the list; with ``closes``, close it in the same change, at the
+        end that ``_close`` describes, and make the changes of ``released`` with it. Raises
+        LedgerListLost; otherwise nothing was changed."""
+        ledger_id, also, metadata = ledger.ledger_id, list[Change](), None
+        sealed = self._facts_of(ledger_id)
+        if closes:
+            metadata, change = await ledger.writer.prepare_close()
+            sealed = replace(sealed, size=metadata.length)
+            also = [] if change is None else [change]
+            if self._core.state is LogState.CLOSING:
+                also += self.released
+        await self._node.change(
+            lambda ledger_list: ledger_list.with_sealed(ledger_id, sealed), also=also
+        )
+        if metadata is not None:
+            self.has_released = bool(self.released) and self._core.state is LogState.CLOSING
+            await self._let_go(ledger)
+            self._ended(ledger, metadata)
+        del self.ledgers[ledger_id]
 
     async def _recover(self, ledger: OpenLedger) -> list[Effect]:
         await self._let_go(ledger)

@@ -126,7 +126,9 @@ class LogSteps:
         if ledger.failure is not None:
             return self._recover(ledger)
         ledger.is_drained = True
-        closing = CloseLedger(ledger.ledger_id)
+        closing: Step = CloseLedger(ledger.ledger_id)
+        if self.state in (LogState.ROLLING, LogState.CLOSING):
+            closing = Seal(ledger.ledger_id, closes=True)
         if self.state is LogState.ROLLING:
             return [*self._write_following(), *self._do(closing)]
         return self._do(closing)
@@ -203,6 +205,8 @@ class LogSteps:
                 pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, RETRY_MAX_S)
                 self._retried, self._obstacle = step, error
                 return self._do(CheckOwnership(pause_s))
+            case Seal(ledger_id, True):  # neither is done
+                return self._do(CloseLedger(ledger_id))
             case CloseLedger(ledger_id):
                 return self._retry_until_done(Recover(ledger_id))
         return self.lose(error)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.admission import Admission
 from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
@@ -15,9 +14,6 @@ from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_snapshot import ProducerSnapshot
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.append.rates import DispatchRate
-from fencelog.broker.commits.commits import Commits
-from fencelog.broker.compaction.compacted_view import CompactedView
-from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.dispatch.cursor_core import Cursors
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
@@ -37,6 +33,7 @@ from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCaches
 from fencelog.broker.subscriptions.subscriptions import Subscriptions
 from fencelog.broker.subscriptions.table import SubscriptionTable
+from fencelog.ledgers.metastore.port import Change
 
 
 class TakenLog:
@@ -64,12 +61,18 @@ class TakenLog:
         """The ledgers that were in the list before the takeover and no longer are: to be
         deleted."""
 
-    async def take(self, owner: str) -> None:
+    async def take(self, owner: str, claim: Sequence[Change]) -> None:
         """Take the log over, see ``take_over``."""
         listed = self.node.ledger_list.ledgers
         try:
             self.ledger = await take_over(
-                self.core, self.node, self.factory, self.state, self.producers, owner=owner
+                self.core,
+                self.node,
+                self.factory,
+                self.state,
+                self.producers,
+                owner=owner,
+                claim=claim,
             )
         except BaseException:
             await self.node.close()
@@ -86,14 +89,13 @@ class LogParts:
     writer: LogWriter
     state_log: StateLog
     subscriptions: Subscriptions
-    compaction: LogCompaction
     retention: Retention
     admission: Admission
     ownership_check: OwnershipCheck
     dispatch: DispatchRate
     quiet: QuietCheck
-    access: AccessChanges
-    commits: Commits
+    factory: LedgerFactory
+    reads: BrokerReads
 
 
 def make_parts(
@@ -111,9 +113,7 @@ def make_parts(
     """Make the parts of a log; they serve at once."""
     node, factory, policy = log.node, log.factory, log.policy
     ledgers, timeout_s = factory.ledgers, config.append_timeout_s
-    state_log = StateLog(
-        node, factory, log.state, timeout_s=timeout_s, on_stop=lambda error: writer.finish(error)
-    )
+    state_log = StateLog(node, factory, log.state, timeout_s=timeout_s)
     check = OwnershipCheck(node, timeout_s=timeout_s)
     dispatch = DispatchRate(policy, asyncio.get_running_loop().time)
     reader = LogReader(
@@ -121,10 +121,10 @@ def make_parts(
         node.ledger_list,
         caches,
         reads,
-        on_tail_moved=lambda: subscriptions.tail_moved(),
         metrics=log.metrics,
     )
     subscriptions = _subscriptions(log, reader, state_log, dispatch, partition=partition)
+    reader.call_when_tail_moves(subscriptions.tail_moved)
     pipeline = _pipeline(log, reader, state_log, check, partition=partition, pending=pending)
     writer = LogWriter(
         log.core,
@@ -138,17 +138,14 @@ def make_parts(
         on_lost=on_lost,
         metrics=log.metrics,
     )
+    state_log.call_when_stopped(writer.finish)
     admission = Admission(pipeline, policy)
     retention = _retention(
         log, writer, pipeline, reader, subscriptions, state_log, admission, complete_cursors
     )
-    view = CompactedView(node, ledgers, reader, reads, dispatch)
-    compaction = LogCompaction(node, factory, reader, view, reads.steps)
-    log_parts = (pipeline, reader, writer, state_log, subscriptions, compaction)
-    access = AccessChanges(pipeline.conditional, state_log)
-    commits = Commits(node, factory, writer, pipeline, access, admission)
+    log_parts = (pipeline, reader, writer, state_log, subscriptions)
     checks = (retention, admission, check, dispatch, QuietCheck(node, reader))
-    return LogParts(*log_parts, *checks, access, commits)
+    return LogParts(*log_parts, *checks, factory, reads)
 
 
 def _subscriptions(

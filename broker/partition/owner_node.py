@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from fencelog.broker.partition.forwards import Forwards
 from fencelog.broker.partition.ownership import NotOwner, Owner, Ownership
 from fencelog.ledgers.errors import FencelogError
-from fencelog.ledgers.metastore.port import Watch
+from fencelog.ledgers.metastore.port import Change, Version, Versioned, Watch
 
 T = TypeVar("T")
 
@@ -53,6 +53,8 @@ class OwnerNode:
         "_forwards",
         "_holder",
         "_is_missing",
+        "_may_own",
+        "_own",
         "_ownership",
         "_partition",
         "_reclaiming",
@@ -72,6 +74,10 @@ class OwnerNode:
         self._watch: Watch | None = None
         self._is_missing = False
         """True if this broker's node was absent according to the watch's last event."""
+        self._own: Version | None = None
+        """The version of this broker's node according to that event; None: there was none."""
+        self._may_own = False
+        """True from a claim until the release."""
         self._reclaiming: asyncio.Task[None] | None = None
         self._forwards: Forwards | None = None
 
@@ -80,12 +86,45 @@ class OwnerNode:
         METADATA_UNAVAILABLE."""
         self._check(await self._ownership.get(self._topic_id, self._partition))
 
-    async def claim(self) -> None:
-        """Own the partition, if no broker does. Raises NotOwner, METADATA_…."""
+    async def find_other(self) -> str | None:
+        """Read which other broker owns the partition; return its id. None: no other does, or that
+        cannot be told now."""
+        try:
+            await self.check_free()
+        except NotOwner as error:
+            return error.broker_id
+        except FencelogError:
+            pass
+        return None
+
+    async def claiming(self) -> Sequence[Change]:
+        """Return the changes by which this broker comes to own the partition; it does once they are
+        committed, and ``claimed`` is to be called. Raises NotOwner, METADATA_…."""
+        other, changes = await self._ownership.claiming(self._topic_id, self._partition)
+        if other is not None:
+            self._check(other)
+        self._may_own = True
+        return changes
+
+    def claimed(self) -> None:
+        """Note that this broker owns the partition now."""
         self._is_missing = False
-        self._check(await self._ownership.claim(self._topic_id, self._partition))
         # The watch need not fire: a node that was removed and created again may look the same.
         self._set_other(None)
+        self._keep_watch()
+
+    async def claim(self) -> None:
+        """Own the partition, if no broker does. Raises NotOwner, METADATA_…."""
+        self._is_missing, self._may_own = False, True
+        self._check(await self._ownership.claim(self._topic_id, self._partition))
+        self._set_other(None)
+
+    def releasing(self) -> Sequence[Change]:
+        """Return the changes by which this broker gives the partition up; none where the node as it
+        is now is not known. ``release`` is to follow."""
+        if self._own is None or self._is_missing or self._reclaiming is not None:
+            return ()
+        return (self._ownership.releasing(self._topic_id, self._partition, self._own),)
 
     async def is_ours_as_far_as_known(self) -> bool:
         """Return False only if another broker's node is certainly there."""
@@ -101,19 +140,22 @@ class OwnerNode:
         if self._is_missing:
             self._reclaim_soon()
 
-    async def release(self) -> None:
-        """Give the partition up, if it is ours. Never raises: the session's end does it too."""
+    async def release(self, *, is_done: bool = False) -> None:
+        """Give the partition up, if it is ours; ``is_done``: the changes of ``releasing`` were
+        made. Never raises: the session's end does it too."""
         if self._reclaiming is not None:
             self._reclaiming.cancel()
             await asyncio.wait((self._reclaiming,))
-        if self._watch is not None:
+        may_own, self._may_own = self._may_own, False
+        if may_own and not is_done:
             with suppress(FencelogError):
                 await self._ownership.release(self._topic_id, self._partition)
 
     def close(self) -> None:
-        """End the watch."""
+        """End the watch. The next request reads the node, and watches it again."""
         if self._watch is not None:
             self._watch.close()
+            self._watch = None
 
     def forget(self, url: str) -> None:
         """Forget the owner at ``url``, which is dead or answers that it is none: the metadata are
@@ -138,17 +180,24 @@ class OwnerNode:
         if self._forwards is not None:
             self._forwards.owner_is(self.other_url)
 
-    def _check(self, owner: Owner | None) -> None:
+    def _keep_watch(self) -> None:
         if self._watch is None:
-            self._watch = self._ownership.watch(self._topic_id, self._partition, self._on_owner)
+            self._watch = self._ownership.watch(self._topic_id, self._partition, self._on_node)
+
+    def _check(self, owner: Owner | None) -> None:
+        self._keep_watch()
         if owner is not None and not self._ownership.is_this_broker(owner):
             self._set_other(owner)
             raise NotOwner(str(self._holder), owner)
 
+    def _on_node(self, node: Versioned | None) -> None:
+        self._on_owner(self._ownership.seen(node))
+
     def _on_owner(self, owner: Owner | None) -> None:
         is_this = owner is not None and self._ownership.is_this_broker(owner)
         self._set_other(None if is_this else owner)
-        self._is_missing = owner is None or not self._ownership.is_ours(owner)
+        self._own = owner.version if owner is not None and self._ownership.is_ours(owner) else None
+        self._is_missing = self._own is None
         if self.other is not None:
             self._holder.owner_seen()
         if self._is_missing and self._holder.is_serving:

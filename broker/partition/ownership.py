@@ -1,6 +1,8 @@
 """The owners of partitions: one ephemeral node for each partition, ``/owners/{topic
 id}-{partition}``.
 
+The node is created by the commit that takes the log over, and deleted by the one that closes it.
+
 Ownership is a hint that keeps brokers from contending for a partition and says where to forward
 requests. Safety does not rest on it: any number of brokers may believe that they own a partition,
 and the takeover of its log (``takeover``) lets one of them acknowledge.
@@ -66,6 +68,7 @@ class NotOwner(FencelogError):
             broker_id=owner.broker_id,
             url=owner.url,
         )
+        self.broker_id = owner.broker_id
         self.url = owner.url
 
 
@@ -81,36 +84,42 @@ class Ownership:
         """Sessions that seem to have no process any more, and the time until which they count as
         dead."""
 
-    async def claim(self, topic_id: str, partition: int) -> Owner | None:
-        """Own the partition if no broker does; return the other owner, None if it is ours now.
+    async def claiming(self, topic_id: str, partition: int) -> tuple[Owner | None, list[Change]]:
+        """Return the other broker that owns the partition, or the changes by which this one comes
+        to own it: none if it does already.
 
         A node that was left behind by an earlier session of this broker, by an earlier process at
         its address, or by an owner that was found dead a moment ago is replaced. Raises METADATA_….
         """
         path = _path(topic_id, partition)
-        claim: list[Change] = [Create(path, self._value, ephemeral=True)]
-        previous: Owner | None = None
-        if any(map(self._is_dead, self._dead)):  # a read is cheaper than a create that is refused
-            previous = await self.get(topic_id, partition)
-            if previous is not None and not self._is_dead(previous.session_id):
-                previous = None
+        claim = Create(path, self._value, ephemeral=True)
+        previous = await self.get(topic_id, partition)
+        if previous is None:
+            return None, [claim]
+        if self.is_ours(previous):
+            return None, []
+        if not self.is_this_broker(previous) and not self._is_dead(previous.session_id):
+            return previous, []
+        return None, [Delete(path, previous.version), claim]
+
+    async def claim(self, topic_id: str, partition: int) -> Owner | None:
+        """Own the partition if no broker does; return the other owner, None if it is ours now. See
+        ``claiming``. Raises METADATA_…."""
         while True:
+            other, changes = await self.claiming(topic_id, partition)
+            if other is not None or not changes:
+                return other
             try:
-                if previous is not None:
-                    await self._store.commit([Delete(path, previous.version), *claim])
-                else:
-                    await self._store.commit(claim)
+                await self._store.commit(changes)
                 return None
             except FencelogError as error:
                 if error.code not in _FASTER_OR_UNKNOWN:
                     raise
-            previous = await self.get(topic_id, partition)
-            if previous is None:
-                continue
-            if self.is_ours(previous):
-                return None
-            if not self.is_this_broker(previous) and not self._is_dead(previous.session_id):
-                return previous
+
+    def releasing(self, topic_id: str, partition: int, version: Version) -> Change:
+        """Return the change by which this broker gives the partition up; ``version``: that of its
+        node."""
+        return Delete(_path(topic_id, partition), version)
 
     async def get(self, topic_id: str, partition: int) -> Owner | None:
         """Return the current owner. Raises METADATA_UNAVAILABLE, CORRUPT."""
@@ -179,18 +188,17 @@ class Ownership:
         return asyncio.get_running_loop().time() < until
 
     def watch(
-        self, topic_id: str, partition: int, callback: Callable[[Owner | None], None]
+        self, topic_id: str, partition: int, callback: Callable[[Versioned | None], None]
     ) -> Watch:
-        """Call back with the owner now and after every change (None: no owner can be read)."""
+        """Call back with the owner's node now and after every change, see ``seen``."""
+        return self._store.watch_value(_path(topic_id, partition), callback)
 
-        def changed(node: Versioned | None) -> None:
-            owner = None
-            if node is not None:
-                with suppress(FencelogError):  # the next claim reports the fault
-                    owner = _decode(node)
-            callback(owner)
-
-        return self._store.watch_value(_path(topic_id, partition), changed)
+    def seen(self, node: Versioned | None) -> Owner | None:
+        """Return the owner of a node that a watch has reported; None: no owner can be read."""
+        if node is not None:
+            with suppress(FencelogError):  # the next claim reports the fault
+                return _decode(node)
+        return None
 
     async def _remove(self, path: str, version: Version) -> None:
         try:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.pending_bytes import PendingBytes
+from fencelog.broker.commits.commits import Commits
+from fencelog.broker.compaction.compacted_view import CompactedView
+from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
@@ -28,6 +32,7 @@ from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.model import to_json
+from fencelog.ledgers.metastore.port import Change
 
 
 async def _always() -> bool:
@@ -63,11 +68,12 @@ class PartitionLog:
         self._writer = parts.writer
         self._state_log = parts.state_log
         self.subscriptions = parts.subscriptions
-        self.compaction = parts.compaction
-        self.access = parts.access
-        """The fencing token and exclusive producer, and their changes."""
-        self.commits = parts.commits
-        """The ledgers that others write for the log."""
+        self._factory = parts.factory
+        self._reads = parts.reads
+        # Most logs never need these.
+        self._compaction: LogCompaction | None = None
+        self._access: AccessChanges | None = None
+        self._commits: Commits | None = None
         self._ownership_check = parts.ownership_check
         self.quiet_check = parts.quiet
         self.terminate = parts.writer.terminate
@@ -101,17 +107,19 @@ class PartitionLog:
         on_lost: Callable[[], None] = lambda: None,
         complete_cursors: Callable[[SubscriptionTable], Awaitable[None]] = _has_all,
         metrics: BrokerCounts | None = None,
+        claim: Sequence[Change] = (),
     ) -> PartitionLog:
         """Take the log over (``takeover``) and serve it.
 
-        ``node`` was loaded. ``is_leader`` is called before a failed ledger is replaced, ``on_lost``
-        is called once when the log has ended; ``complete_cursors`` opens the cursors that the
-        registry of subscriptions has and the log has not. Raises FencelogError: LedgerListLost when
-        another owner was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
+        ``node`` was loaded; ``claim`` is made together with the change of the list. ``is_leader``
+        is called before a failed ledger is replaced, ``on_lost`` is called once when the log has
+        ended; ``complete_cursors`` opens the cursors that the registry of subscriptions has and the
+        log has not. Raises FencelogError: LedgerListLost when another owner was faster,
+        RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
         taken = TakenLog(node, factory, policy, metrics or BrokerCounts())
-        await taken.take(config.broker_id)
+        await taken.take(config.broker_id, claim)
         parts = make_parts(
             taken,
             partition=partition,
@@ -136,6 +144,36 @@ class PartitionLog:
             self._dispatch.apply_policy(policy)
             self._writer.apply_policy(policy)
             self._pipeline.conditional.producers.policy = policy
+
+    @property
+    def compaction(self) -> LogCompaction:
+        """The compaction of the log."""
+        if self._compaction is None:
+            node, factory, reader, reads = self._node, self._factory, self._reader, self._reads
+            view = CompactedView(node, factory.ledgers, reader, reads, self._dispatch)
+            self._compaction = LogCompaction(node, factory, reader, view, reads.steps)
+        return self._compaction
+
+    @property
+    def access(self) -> AccessChanges:
+        """The fencing token and exclusive producer, and their changes."""
+        if self._access is None:
+            self._access = AccessChanges(self._pipeline.conditional, self._state_log)
+        return self._access
+
+    @property
+    def commits(self) -> Commits:
+        """The ledgers that others write for the log."""
+        if self._commits is None:
+            self._commits = Commits(
+                self._node,
+                self._factory,
+                self._writer,
+                self._pipeline,
+                self.access,
+                self._admission,
+            )
+        return self._commits
 
     @property
     def partition(self) -> int:
@@ -295,26 +333,32 @@ class PartitionLog:
             "bookies": self._bookie_addresses(),
         }
 
-    async def close(self) -> None:
-        """Let appends in flight finish, seal the last ledger, end. Never raises."""
+    async def close(self, release: Sequence[Change] = ()) -> bool:
+        """Let appends in flight finish, seal the last ledger, end. Never raises. ``release``: see
+        ``LogWriter.close``."""
         self._closing = True
         self._admission.close()
         await self._ownership_check.close()
-        await self.compaction.close()
+        if self._compaction is not None:
+            await self._compaction.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
                 await self._state_log.close()
         await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
-        self.access.close()
-        await self._writer.close()
+        if self._access is not None:
+            self._access.close()
+        has_released = await self._writer.close(release)
         await self.subscriptions.close()
+        return has_released
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
         self._admission.close()
         await self._ownership_check.close()
-        await self.compaction.close()
+        if self._compaction is not None:
+            await self._compaction.close()
         await self._state_log.abandon(error)
-        self.access.close()
+        if self._access is not None:
+            self._access.close()
         await self._writer.abandon(error)
         await self.subscriptions.close()

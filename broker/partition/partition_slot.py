@@ -155,19 +155,20 @@ class PartitionSlot:
             if self._opening is not None:
                 await asyncio.wait((self._opening,))
             open_log, self._log = self._log, None
+            is_released, release = False, self._owner.releasing()
+            self._owner.close()  # of what follows here, nothing need be reported
             if open_log is not None:
                 try:
-                    await open_log.close()
+                    is_released = await open_log.close(release)
                 except asyncio.CancelledError:
                     await open_log.abandon(self._let_go())
                     raise
             taker = None
             if self._owner.other is None:
-                await self._owner.release()
+                await self._owner.release(is_done=is_released)
                 taker = await self._services.others.offer(self.info.name, self.partition, to=to)
-            if taker is None and self._owner.other is not None:
-                taker = self._owner.other.broker_id  # a request of another caller reached it
-            return taker
+            # A request of another caller may have reached another one.
+            return taker or await self._owner.find_other()
         finally:
             self._move = None
             self.owner_seen()
@@ -181,6 +182,7 @@ class PartitionSlot:
         """Release the partition: finish appends (or, with ``error``, drop them), seal the log, give
         up the owner node. Never raises."""
         self._closed = error or self._let_go()
+        is_released, release = False, self._owner.releasing()
         self._owner.close()
         for task in (self._opening, self._move):
             if task is not None:
@@ -189,10 +191,13 @@ class PartitionSlot:
         self.owner_seen()  # a move that was cancelled before it began has notified no request
         open_log, self._log = self._log, None
         if open_log is not None:
-            await (open_log.close() if error is None else open_log.abandon(error))
+            if error is None:
+                is_released = await open_log.close(release)
+            else:
+                await open_log.abandon(error)
         if self._disposing is not None:
             await asyncio.wait((self._disposing,))
-        await self._owner.release()
+        await self._owner.release(is_done=is_released)
 
     def forget_owner(self, url: str) -> None:
         """Forget the owner at ``url``, which is dead or answers that it is none: the metadata are
@@ -222,12 +227,11 @@ class PartitionSlot:
                 if self._disposing is not None:  # it releases the node, not a later one
                     await asyncio.wait((self._disposing,))
                 await self._choose(take=take)
-                await self._owner.claim()
                 began_us = services.host.now_us()
                 try:
                     self._log = await self._win()
-                except BaseException:
-                    services.metrics.takeovers_failed += 1
+                except BaseException as error:
+                    services.metrics.takeovers_failed += not isinstance(error, NotOwner)
                     await self._owner.release()
                     raise
         except TimeoutError:
@@ -267,14 +271,15 @@ class PartitionSlot:
         others.check_may_take()
 
     async def _win(self) -> PartitionLog:
-        """Take the log over; if its list changed meanwhile and the leadership is still ours, start
-        again (seed 001): the previous owner was rolling, or is another broker that has lost it."""
+        """Take the log over; if its list changed meanwhile, or another broker came to own the
+        partition, start again (seed 001): the previous owner was rolling, or it has lost the log,
+        or the owner that is found now gets the request. Raises NotOwner."""
         for _ in range(TAKEOVER_ATTEMPTS - 1):
             try:
                 return await self._take_over()
             except (LedgerListLost, LedgerChanged) as error:
                 self._services.metrics.ledger_list_conflicts += 1
-                if error.code is not ErrorCode.NO_OWNER or not await self._is_leader():
+                if error.code is not ErrorCode.NO_OWNER:
                     raise
                 log.info("%s: starts again: %s", self, error)
         return await self._take_over()
@@ -282,7 +287,11 @@ class PartitionSlot:
     async def _take_over(self) -> PartitionLog:
         services = self._services
         node = await services.topics.open_ledger_list(self.info, self.partition)
-        return await PartitionLog.open(
+        # In this order: an owner's node appears together with its ledger. So if there is no node
+        # now, this list has no ledger of an owner that has one, and what is fenced here disturbs
+        # none, however many brokers do the same, and however far behind the store's server is.
+        claim = await self._owner.claiming()
+        taken = await PartitionLog.open(
             node,
             services.ledgers,
             partition=self.partition,
@@ -297,7 +306,10 @@ class PartitionSlot:
             on_lost=self._on_lost,
             complete_cursors=partial(services.complete_cursors, self.info.topic_id),
             metrics=services.metrics,
+            claim=claim,
         )
+        self._owner.claimed()
+        return taken
 
     async def _is_leader(self) -> bool:
         return await self._owner.is_ours_as_far_as_known()

@@ -1,15 +1,16 @@
 """The takeover of a log (seed 001, "Opening a log"), which makes any number of would-be owners
 safe.
 
-1. Read the list of ledgers and its version.
+1. Read the list of ledgers and its version, and then whether the partition has an owner.
 2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
    two: the previous owner may be writing to either. Recover the state ledger too, whose events
    rebuild the state of the partition; for producers, the entries after its last snapshot supply
    the rest.
 3. Prepare a ledger.
 4. In one step, on the versions that were read in steps 1 and 2: close the ledgers of step 2 where
-   they were found to end, create the new ledger, and put it on the list with the sizes learnt. If
-   another instance was faster, this one has lost, or starts again; nothing is left behind.
+   they were found to end, create the new ledger, put it on the list with the sizes learnt, and
+   create the owner's node. If another instance was faster, this one has lost, or starts again;
+   nothing is left behind.
 
 Nothing may be served before step 4 has returned.
 """
@@ -17,6 +18,7 @@ Nothing may be served before step 4 has returned.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable
@@ -46,8 +48,10 @@ async def take_over(
     producers: ProducerTable,
     *,
     owner: str,
+    claim: Sequence[Change] = (),
 ) -> OpenLedger | None:
     """Take over a ledger list that was just loaded, by steps 2 to 4, as ``core`` asks for them.
+    ``claim``: the changes by which the owner's node becomes this broker's.
 
     Afterwards ``node.ledger_list`` is the new one; ``state``, which was empty, contains what the
     state log says; ``producers``, a section of it, is brought up to the end of the log. A
@@ -57,7 +61,7 @@ async def take_over(
     Raises LedgerListLost, LedgerChanged, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN,
     CORRUPT, METADATA_….
     """
-    takeover = _Takeover(core, node, factory, state, producers, owner)
+    takeover = _Takeover(core, node, factory, state, producers, owner, claim)
     try:
         await takeover.run()
     except FencelogError as error:
@@ -79,7 +83,9 @@ class _Takeover:
         state: PartitionState,
         producers: ProducerTable,
         owner: str,
+        claim: Sequence[Change],
     ) -> None:
+        self._claim = claim
         self._core = core
         self._node = node
         self._factory = factory
@@ -163,10 +169,12 @@ class _Takeover:
         return await ledgers.open(ledger_id) if metadata is None else ledgers.reader(metadata)
 
     async def _write_list(self) -> None:
-        """Close the ledgers, create the new one, and write the list, all in one step. If another
-        instance was faster with any of them, nothing is changed and nothing is left behind."""
+        """Close the ledgers, create the new one, own the partition, and write the list, all in one
+        step. If another instance was faster with any of them, nothing is changed and nothing is
+        left behind."""
         factory, new = self._factory, self._new
         created_us = factory.host.now_us()
+        created = [] if new is None else [new.change]
         versions = await self._node.change(
             lambda ledger_list: ledger_list.taken_over(
                 self._sealed,
@@ -174,7 +182,7 @@ class _Takeover:
                 created_us=created_us,
                 owner=self._owner,
             ),
-            also=self._closes if new is None else [new.change, *self._closes],
+            also=[*created, *self._closes, *self._claim],
         )
         if new is not None:
             self.ledger = await factory.begin(new, None if versions is None else versions[0])

@@ -31,15 +31,13 @@ class LogReader:
         caches: TailCaches,
         reads: BrokerReads,
         *,
-        on_tail_moved: Callable[[], None],
         metrics: BrokerCounts,
     ) -> None:
         """Create a reader. ``ledger_list``: as committed at takeover: all its segments are sealed,
-        except the ledger that is about to be written (a terminated log has none).
-        ``on_tail_moved`` is called when the tail has moved, and when the log is closed."""
+        except the ledger that is about to be written (a terminated log has none)."""
         self._metrics = metrics
         self._ledgers = ledgers
-        self._on_tail_moved = on_tail_moved
+        self._on_tail_moved: Callable[[], None] = _nothing
         self._cache = TailCache(caches)
         self._catch_up = LogReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
         self._notifier = TailNotifier()
@@ -69,6 +67,10 @@ class LogReader:
         """True once readers or subscriptions have asked, until ``QuietCheck`` resets it."""
         self.bytes_in = 0
         self.bytes_out = 0
+
+    def call_when_tail_moves(self, on_tail_moved: Callable[[], None]) -> None:
+        """Call ``on_tail_moved`` when the tail has moved, and when the log is closed."""
+        self._on_tail_moved = on_tail_moved
 
     # -- reports of the writing half -------------------------------------------------------------
 
@@ -270,3 +272,7 @@ class LogReader:
             "end_offset": self.tail_offset,
             "segments": [fields for fields in described if fields["messages"]],
         }
+
+
+def _nothing() -> None:
+    """Do nothing: there is no listener yet."""

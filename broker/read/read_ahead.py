@@ -137,7 +137,7 @@ class LogReadAhead:
         self._is_worth = is_worth
         self._starts: list[int] = []
         self._chunks: dict[int, Chunk] = {}
-        self._ends: OrderedDict[int, None] = OrderedDict()
+        self._ends: dict[int, None] = {}
 
     async def read(self, offset: int, limits: ReadLimits) -> Found:
         """Read batches from the one that holds ``offset``, at least one unless there is none before
@@ -207,10 +207,10 @@ class LogReadAhead:
         chunk.size = sum(b.size + BATCH_OVERHEAD_BYTES for b in chunk.batches)
         if self._chunks.get(chunk.start) is chunk:
             self._shared.loaded(chunk)
+            self._ends.pop(chunk.end, None)
             self._ends[chunk.end] = None
-            self._ends.move_to_end(chunk.end)
             if len(self._ends) > MAX_ENDS:
-                self._ends.popitem(last=False)
+                del self._ends[next(iter(self._ends))]
 
     def _go_ahead(self, offset: int) -> None:
         if self._is_worth(offset) and self._holding(offset) is None and self._shared.may_go_ahead():

@@ -25,11 +25,16 @@ MAX_POINTS = 1024
 """The positions remembered per ledger; above it every other one is forgotten."""
 
 
+_BEGINNING = (0, 0)
+
+
 class SparseIndex:
     """The known (first message number, entry id) positions of one ledger, in order."""
 
+    __slots__ = ("_points",)
+
     def __init__(self) -> None:
-        self._points: list[tuple[int, int]] = [(0, 0)]
+        self._points: list[tuple[int, int]] = [_BEGINNING]
 
     def add(self, number: int, entry_id: int) -> None:
         points = self._points
@@ -77,8 +82,8 @@ class SegmentReader:
         self._writer = writer
         self._is_adopted = is_adopted
         self._reader: EntryReader | None = None
-        self._index = SparseIndex()
-        self._times = TimeIndex()
+        self._known: SparseIndex | None = None
+        self._known_times: TimeIndex | None = None
         self._confirmed = -1
         self._confirmed_number = 0
 
@@ -87,12 +92,24 @@ class SegmentReader:
         """Tell whether the log still writes this ledger."""
         return self._writer is not None
 
+    def _index(self) -> SparseIndex:
+        """Return the known positions. Most ledgers are never read, so they begin at the first
+        use."""
+        if self._known is None:
+            self._known = SparseIndex()
+        return self._known
+
+    def _times(self) -> TimeIndex:
+        if self._known_times is None:
+            self._known_times = TimeIndex()
+        return self._known_times
+
     def confirm(self, last_entry_id: int, next_number: int) -> None:
         """Record that the log's own writer has its acks up to this entry; ``next_number`` follows
         it."""
         self._confirmed = last_entry_id
         self._confirmed_number = next_number
-        self._index.add(next_number, last_entry_id + 1)
+        self._index().add(next_number, last_entry_id + 1)
 
     def seal(self, metadata: LedgerMetadata, *, messages: int) -> None:
         """Record that the ledger is closed."""
@@ -122,7 +139,7 @@ class SegmentReader:
             metadata = cast(EntryReader, self._reader).metadata
             last, size = metadata.last_entry_id, metadata.length
         messages = end_offset - self.base_offset if self.messages is None else self.messages
-        (_, first), _ = self._index.around(max(0, from_offset - self.base_offset))
+        (_, first), _ = self._index().around(max(0, from_offset - self.base_offset))
         adopted = {"publish_time": self.last_publish_us} if self._is_adopted else {}
         return adopted | {
             "base_offset": self.base_offset,
@@ -160,8 +177,8 @@ class SegmentReader:
                 batch = entry.payload[header.header_bytes :]
                 time = self.last_publish_us if self._is_adopted else header.publish_time_us
                 batches.append(StoredBatch(offset, header.count, time, batch))
-        self._index.add(*end)
-        self._times.add(place)
+        self._index().add(*end)
+        self._times().add(place)
         return batches
 
     async def offset_for_time(self, time_us: int) -> int:
@@ -181,12 +198,12 @@ class SegmentReader:
             header = read_entry_header(entry.payload)
             return TimeIndexEntry(entry_id, header.publish_time_us, header.first_number)
 
-        place = await self._times.first_at(time_us, TimeIndexEntry(last + 1, 0, number), read)
+        place = await self._times().first_at(time_us, TimeIndexEntry(last + 1, 0, number), read)
         return self.base_offset + place.number
 
     async def _locate(self, reader: EntryReader, number: int, last: int) -> int:
         """Return the id of the entry that holds message ``number``."""
-        (known, low), after = self._index.around(number)
+        (known, low), after = self._index().around(number)
         if known == number:
             return low
         high = last if after is None else after[1] - 1

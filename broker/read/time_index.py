@@ -30,6 +30,8 @@ ReadPlace = Callable[[int], Awaitable[TimeIndexEntry]]
 class TimeIndex:
     """The known positions of one ledger, in order."""
 
+    __slots__ = ("_places",)
+
     def __init__(self) -> None:
         self._places: list[TimeIndexEntry] = []
 

@@ -47,7 +47,7 @@ class SqliteMetadataStore:
         self._thread: ThreadPoolExecutor | None = None
         self._waiting: list[tuple[Operation, asyncio.Future[Any]]] = []
         self._transactions: asyncio.Task[None] | None = None
-        self._watches = WatchTable()
+        self._watches = WatchTable(self._value_or_none, self._names_or_empty)
         self._listeners = SessionListeners()
 
     @property
@@ -122,13 +122,17 @@ class SqliteMetadataStore:
 
     def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
         check_path(path)
-        return self._watches.watch_value(path, lambda: value_or_none(self.get(path)), callback)
+        return self._watches.watch_value(path, callback)
 
     def watch_children(self, path: str, callback: Callable[[list[str]], None]) -> Watch:
         check_path(path)
-        return self._watches.watch_children(
-            path, lambda: names_or_empty(self.children(path)), callback
-        )
+        return self._watches.watch_children(path, callback)
+
+    async def _value_or_none(self, path: str) -> Versioned | None:
+        return await value_or_none(self.get(path))
+
+    async def _names_or_empty(self, path: str) -> list[str]:
+        return await names_or_empty(self.children(path))
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._listeners.add(callback)

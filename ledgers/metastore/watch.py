@@ -26,17 +26,12 @@ _NEVER = object()
 class RefreshingWatch(Generic[T]):
     """One watch. It has at most one read in flight; a change meanwhile causes one more after it."""
 
-    __slots__ = ("_callback", "_closed", "_delivered", "_on_close", "_read", "_stale", "_task")
+    __slots__ = ("_callback", "_closed", "_delivered", "_of", "_path", "_stale", "_task")
 
-    def __init__(
-        self,
-        read: Callable[[], Awaitable[T]],
-        callback: Callable[[T], None],
-        on_close: Callable[[RefreshingWatch[Any], asyncio.Task[Any] | None], None],
-    ) -> None:
-        self._read = read
+    def __init__(self, of: _Watches[T], path: str, callback: Callable[[T], None]) -> None:
+        self._of = of
+        self._path = path
         self._callback = callback
-        self._on_close = on_close
         self._task: asyncio.Task[T] | None = None
         self._stale = False
         self._closed = False
@@ -55,13 +50,14 @@ class RefreshingWatch(Generic[T]):
         return self._task
 
     def close(self) -> None:
-        self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-        self._on_close(self, self._task)
+        if not self._closed:
+            self._closed = True
+            if self._task is not None:
+                self._task.cancel()
+            self._of.forget(self._path, self, self._task)
 
     async def _read_once(self) -> T:
-        return await self._read()
+        return await self._of.read(self._path)
 
     def _on_read(self, task: asyncio.Task[T]) -> None:
         self._task = None
@@ -78,6 +74,44 @@ class RefreshingWatch(Generic[T]):
         elif task.result() != self._delivered:
             self._delivered = task.result()
             self._callback(task.result())
+
+
+class _Watches(Generic[T]):
+    """The watches of values, or those of children, by path, in the order in which they were opened.
+    ``read`` reads a path. A broker has two watches for each of a hundred thousand partitions:
+    nearly all are alone at their path, and none has a function of its own."""
+
+    def __init__(self, read: Callable[[str], Awaitable[T]]) -> None:
+        self.read = read
+        self.ending: dict[asyncio.Task[Any], None] = {}
+        """The reads of watches that were closed."""
+        self._by_path: dict[str, tuple[RefreshingWatch[T], ...]] = {}
+
+    def add(self, path: str, callback: Callable[[T], None]) -> RefreshingWatch[T]:
+        watch = RefreshingWatch(self, path, callback)
+        self._by_path[path] = (*self.at(path), watch)
+        watch.refresh()
+        return watch
+
+    def at(self, path: str) -> tuple[RefreshingWatch[T], ...]:
+        return self._by_path.get(path, ())
+
+    def all(self) -> Iterator[RefreshingWatch[T]]:
+        for watches in self._by_path.values():
+            yield from watches
+
+    def forget(
+        self, path: str, watch: RefreshingWatch[T], reading: asyncio.Task[Any] | None
+    ) -> None:
+        """Forget a watch that was closed while it read, or not."""
+        left = tuple(each for each in self.at(path) if each is not watch)
+        if left:
+            self._by_path[path] = left
+        else:
+            self._by_path.pop(path, None)
+        if reading is not None:
+            self.ending[reading] = None
+            reading.add_done_callback(lambda task: self.ending.pop(task, None))
 
 
 async def value_or_none(get: Awaitable[Versioned]) -> Versioned | None:
@@ -100,44 +134,39 @@ async def names_or_empty(children: Awaitable[list[str]]) -> list[str]:
         raise
 
 
-_Watches = dict[str, dict[RefreshingWatch[Any], None]]
-"""Watches by path, in the order in which they were opened."""
-
-
 class WatchTable:
-    """All watches of one store, by path."""
+    """All watches of one store, by path. ``read_value`` and ``read_children`` read what a watch
+    delivers."""
 
-    def __init__(self) -> None:
-        self._values: _Watches = {}
-        self._children: _Watches = {}
-        self._ending: dict[asyncio.Task[Any], None] = {}
-        """The reads of watches that were closed."""
+    def __init__(
+        self,
+        read_value: Callable[[str], Awaitable[Versioned | None]],
+        read_children: Callable[[str], Awaitable[list[str]]],
+    ) -> None:
+        self._values = _Watches(read_value)
+        self._children = _Watches(read_children)
         self._due: deque[RefreshingWatch[Any]] = deque()
         """The watches that are still to be refreshed since the connection was lost."""
         self._refreshing = 0
 
     def watch_value(
-        self, path: str, read: Callable[[], Awaitable[T]], callback: Callable[[T], None]
-    ) -> RefreshingWatch[T]:
-        return self._add(self._values, path, read, callback)
+        self, path: str, callback: Callable[[Versioned | None], None]
+    ) -> RefreshingWatch[Versioned | None]:
+        return self._values.add(path, callback)
 
     def watch_children(
-        self, path: str, read: Callable[[], Awaitable[T]], callback: Callable[[T], None]
-    ) -> RefreshingWatch[T]:
-        return self._add(self._children, path, read, callback)
+        self, path: str, callback: Callable[[list[str]], None]
+    ) -> RefreshingWatch[list[str]]:
+        return self._children.add(path, callback)
 
     def refresh(self, path: str) -> None:
         """Refresh the watches of this node, and of its children."""
-        for watch in (*self._values.get(path, ()), *self._children.get(path, ())):
+        for watch in self._at(path):
             watch.refresh()
 
     def node_changed(self, path: str) -> None:
         """Refresh the watches of a node that was created, set or deleted."""
-        for watch in (
-            *self._values.get(path, ()),
-            *self._children.get(path, ()),
-            *self._children.get(parent_of(path), ()),
-        ):
+        for watch in (*self._at(path), *self._children.at(parent_of(path))):
             watch.refresh()
 
     def refresh_all(self) -> None:
@@ -161,34 +190,16 @@ class WatchTable:
         """Close every watch and wait until none of them reads any more."""
         for watch in list(self._all()):
             watch.close()
-        if self._ending:
-            await asyncio.wait(list(self._ending))
+        ending = [*self._values.ending, *self._children.ending]
+        if ending:
+            await asyncio.wait(ending)
+
+    def _at(self, path: str) -> tuple[RefreshingWatch[Any], ...]:
+        return (*self._values.at(path), *self._children.at(path))
 
     def _all(self) -> Iterator[RefreshingWatch[Any]]:
-        for table in (self._values, self._children):
-            for watches in table.values():
-                yield from watches
-
-    def _add(
-        self,
-        table: _Watches,
-        path: str,
-        read: Callable[[], Awaitable[T]],
-        callback: Callable[[T], None],
-    ) -> RefreshingWatch[T]:
-        def forget(watch: RefreshingWatch[Any], reading: asyncio.Task[Any] | None) -> None:
-            watches = table.get(path, {})
-            watches.pop(watch, None)
-            if not watches:
-                table.pop(path, None)
-            if reading is not None:
-                self._ending[reading] = None
-                reading.add_done_callback(lambda task: self._ending.pop(task, None))
-
-        watch = RefreshingWatch(read, callback, forget)
-        table.setdefault(path, {})[watch] = None
-        watch.refresh()
-        return watch
+        yield from self._values.all()
+        yield from self._children.all()
 
 
 class SessionListeners:

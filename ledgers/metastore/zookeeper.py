@@ -78,7 +78,7 @@ class ZooKeeperMetadataStore:
         )
         self._host = host
         self._root = root
-        self._watches = WatchTable()
+        self._watches = WatchTable(self._read_value, self._read_children)
         self._listeners = SessionListeners()
 
     @property
@@ -157,33 +157,34 @@ class ZooKeeperMetadataStore:
 
     def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
         check_path(path)
-        node, arm = self._root + path, self._session.arm
+        return self._watches.watch_value(path, callback)
 
-        async def read() -> Versioned | None:
-            while True:
-                try:
-                    value, stat = await arm(wire.get(node, watch=True))
-                    return decode_node(path, value, stat)
-                except NoNodeError:
-                    if not await self._is_there(node):
-                        return None
-
-        return self._watches.watch_value(path, read, callback)
+    async def _read_value(self, path: str) -> Versioned | None:
+        """Read a node, and leave a watch."""
+        node = self._root + path
+        while True:
+            try:
+                value, stat = await self._session.arm(wire.get(node, watch=True))
+                return decode_node(path, value, stat)
+            except NoNodeError:
+                if not await self._is_there(node):
+                    return None
 
     def watch_children(self, path: str, callback: Callable[[list[str]], None]) -> Watch:
         check_path(path)
-        node, arm = self._root + path, self._session.arm
+        return self._watches.watch_children(path, callback)
 
-        async def read() -> list[str]:
-            while True:
-                try:
-                    names: list[str] = await arm(wire.get_children(node, watch=True))
-                    return sorted(names)
-                except NoNodeError:
-                    if not await self._is_there(node):
-                        return []
-
-        return self._watches.watch_children(path, read, callback)
+    async def _read_children(self, path: str) -> list[str]:
+        """List a node's children, and leave a watch."""
+        node = self._root + path
+        while True:
+            try:
+                request = wire.get_children(node, watch=True)
+                names: list[str] = await self._session.arm(request)
+                return sorted(names)
+            except NoNodeError:
+                if not await self._is_there(node):
+                    return []
 
     async def _is_there(self, node: str) -> bool:
         """Tell whether there is such a node, and leave a watch for its creation."""

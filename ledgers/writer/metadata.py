@@ -8,15 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata
+from fencelog.ledgers.ledger_metadata.store import replacement_of
 from fencelog.ledgers.ledger_metadata.transitions import closed_by_writer, with_new_ensemble
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess, Transform, update_metadata
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Change, Version
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.core import ChangeEnsemble
+
+
+class PreparedClose(NamedTuple):
+    """The metadata of a ledger whose writer is about to close it, and the change that does; None:
+    it is closed already."""
+
+    metadata: LedgerMetadata
+    change: Change | None
 
 
 class WriterMetadata:
@@ -66,6 +76,15 @@ class WriterMetadata:
         METADATA_UNAVAILABLE (not closed)."""
         await self._update(partial(closed_by_writer, last_entry_id=last_entry_id, length=length))
         return self.metadata
+
+    def prepare_close(self, *, last_entry_id: int, length: int) -> PreparedClose:
+        """Return the change that closes the ledger, based on the version that this writer wrote
+        last. It is refused if another client has changed the ledger since; ``close`` then finds out
+        what that means."""
+        closed = closed_by_writer(self.metadata, last_entry_id=last_entry_id, length=length)
+        if closed is None:
+            return PreparedClose(self.metadata, None)
+        return PreparedClose(closed, replacement_of(closed, self._version))
 
     async def _update(self, transform: Transform) -> None:
         try:

@@ -29,7 +29,7 @@ from fencelog.ledgers.writer.core import (
     WriterCore,
 )
 from fencelog.ledgers.writer.explicit_lac import ExplicitLac
-from fencelog.ledgers.writer.metadata import WriterMetadata
+from fencelog.ledgers.writer.metadata import PreparedClose, WriterMetadata
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.run_batching import RunBatching
@@ -184,6 +184,25 @@ class LedgerWriter:
         recovering the ledger, has closed it at another entry or deleted it; METADATA_UNAVAILABLE:
         close again.
         """
+        await self._finish()
+        try:
+            return await self._own.close(last_entry_id=self._core.lac, length=self._core.length)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_FENCED:
+                self._core.fail(error)
+            raise
+
+    async def prepare_close(self) -> PreparedClose:
+        """Wait until everything is acknowledged; the caller closes the ledger at LAC by a commit,
+        together with other changes, see ``WriterMetadata.prepare_close``. If that is refused,
+        ``close`` may follow. Raises the writer's failure if there was one."""
+        await self._finish()
+        core = self._core
+        return self._own.prepare_close(last_entry_id=core.lac, length=core.length)
+
+    async def _finish(self) -> None:
+        """Wait until everything is acknowledged; from then on answers of bookies are ignored.
+        Raises the writer's failure if there was one."""
         self._closing = True
         self._flush()
         while self._core.finished is None and (self._core.has_pending or self._change is not None):
@@ -194,12 +213,6 @@ class LedgerWriter:
         if self._core.finished is not None:
             raise self._core.finished
         self._core.seal()
-        try:
-            return await self._own.close(last_entry_id=self._core.lac, length=self._core.length)
-        except FencelogError as error:
-            if error.code is ErrorCode.LEDGER_FENCED:
-                self._core.fail(error)
-            raise
 
     async def abandon(self) -> None:
         """Give the ledger up without closing it; another process will recover it."""

@@ -21,6 +21,7 @@ from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
@@ -105,6 +106,38 @@ async def test_what_was_acknowledged_is_read_back_after_rolls_and_takeovers(
     assert await read_all(second) == expected
     ranges = await second.segments()
     assert sum(segment["messages"] for segment in ranges["segments"]) == len(expected)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+async def test_a_ledger_that_the_list_calls_sealed_is_closed(
+    service: Service, until: Until, is_changed: bool
+) -> None:
+    """After a roll, and after the close of the log; also if another client has changed the ledger,
+    as a replication worker may, so that it cannot be closed by the same commit."""
+    broker = await service.broker("a", max_entries=2)
+    await broker.topics.create(NAME, TopicConfig())
+    log = await broker.partition(NAME, 0)
+    store = LedgerStore(service.brokers[0][2])
+    if is_changed:
+        written = log._node.ledger_list.segments[-1].ledger_id
+        await store.update(*await store.get(written))
+    for number in range(2):
+        await log.append_message(Message(b"%d" % number))
+    await until(lambda: log._node.ledger_list.segments[0].sealed is not None)
+    await log.append_message(Message(b"2"))
+    await broker.close()
+    segments = log._node.ledger_list.segments
+    facts = []
+    for segment in segments:
+        metadata, _ = await store.get(segment.ledger_id)
+        assert segment.sealed is not None
+        assert metadata.is_closed
+        assert (metadata.last_entry_id + 1, metadata.length) == (
+            segment.sealed.entries,
+            segment.sealed.size,
+        )
+        facts.append((segment.base_offset, segment.sealed.messages))
+    assert facts == [(0, 2), (2, 1)]
 
 
 async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(

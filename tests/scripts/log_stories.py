@@ -289,8 +289,8 @@ def in_words(effect: Effect, now_s: float) -> str | None:
             return f"{f'in {after_s:g} s ' if after_s else ''}check that the log is ours"
         case Settle(ledger_id, last_entry_id):
             return f"settle L{ledger_id}: it ends at {last_entry_id}"
-        case Seal(ledger_id):
-            return f"write the list: L{ledger_id} sealed"
+        case Seal(ledger_id, closes):
+            return f"write the list: L{ledger_id} {'closed and ' if closes else ''}sealed"
         case EndLog(ledger_id):
             return f"write the list: L{ledger_id} sealed, terminated"
         case Acknowledge(last_entry_id):

@@ -18,6 +18,7 @@ from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.recovery.recovery import FoundEnd
+from fencelog.ledgers.writer.metadata import PreparedClose
 
 
 class ScriptedWriter:
@@ -93,6 +94,9 @@ class ScriptedWriter:
             raise FencelogError(ErrorCode.LEDGER_FENCED, "recovered by somebody else")
         self._ledgers.log.append(f"close {self.ledger_id}")
         return self._ledgers.close_at(self, self.lac)
+
+    async def prepare_close(self) -> PreparedClose:
+        return PreparedClose(await self.close(), None)
 
     async def abandon(self) -> None:
         self.abandoned = True

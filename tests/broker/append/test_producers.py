@@ -265,11 +265,12 @@ async def test_what_recovery_finds_decides_what_is_repeated(
 
 
 async def test_a_log_without_producers_costs_its_takeover_nothing(
-    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
     log = await stage.open(max_entries=10)
     for _ in range(35):
         await one(log, None)
+    await until(lambda: log._writer._task is None)  # no roll is under way
     opened: list[int] = []
     open_ = ledgers.open
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import pack_entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
-from fencelog.ledgers.metastore.port import NO_VERSION, Version
+from fencelog.ledgers.metastore.port import NO_VERSION, Change, Version
 from fencelog.ledgers.record_batch import Message, encode_values
 from tests.support.broker_stage import ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -128,9 +128,11 @@ async def test_a_roll_under_way_keeps_its_ledger(
     change = log._node.change
     found: list[Swept] = []
 
-    async def sweep_first(next_of: Callable[[LedgerList], LedgerList]) -> None:
+    async def sweep_first(
+        next_of: Callable[[LedgerList], LedgerList], *, also: Sequence[Change] = ()
+    ) -> None:
         found.append(await scene.sweep.sweep())
-        await change(next_of)
+        await change(next_of, also=also)
 
     monkeypatch.setattr(log._node, "change", sweep_first)
     await log.append_message(Message(b"y"))

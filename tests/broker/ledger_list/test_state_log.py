@@ -67,7 +67,7 @@ def own(stage: Stage, ledgers: ScriptedLedgers) -> Own:
         state = PartitionState([sums])
         core = LogCore(node.path, Policy())
         await take_over(core, node, factory, state, ProducerTable(), owner="a")
-        log = StateLog(node, factory, state, timeout_s=timeout_s, on_stop=lambda error: None)
+        log = StateLog(node, factory, state, timeout_s=timeout_s)
         return Instance(node, log, sums)
 
     return own

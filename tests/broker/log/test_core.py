@@ -135,9 +135,8 @@ def test_a_roll_switches_when_the_old_ledger_is_drained() -> None:
     assert (core.state, core.mode.may_send) == (LogState.ROLLING, False)
     assert ack(core, 10) == [Acknowledge(10), Wake()]
     assert advance(core) == []  # one step at a time
-    assert core.drained() == [SetRollTimer((61.0, 0.0)), Write(2), CloseLedger(1)]
+    assert core.drained() == [SetRollTimer((61.0, 0.0)), Write(2), Seal(1, closes=True)]
     assert core.mode.may_send
-    assert core.closed() == [Seal(1)]
     assert ack(core, 9, ledger_id=2) == [Acknowledge(9), Wake()]
     assert (core.sealed(), core.state) == ([], LogState.SERVING)
     assert advance(core) == [CreateLedger()]
@@ -182,15 +181,31 @@ def test_a_ledger_that_fails_while_it_is_drained_is_recovered_first() -> None:
 def test_a_drained_ledger_that_cannot_be_closed_is_recovered() -> None:
     core = rolling()
     core.drained()
+    assert core.step_failed(TAKEN, now_s=1.0) == [CloseLedger(1)]
     assert core.step_failed(FENCED, now_s=1.0) == [Recover(1)]
     assert core.recovered(9) == [Seal(1)]
+
+
+def test_a_ledger_that_was_changed_meanwhile_is_closed_and_then_sealed() -> None:
+    core = rolling()
+    core.drained()
+    assert core.step_failed(TAKEN, now_s=1.0) == [CloseLedger(1)]
+    assert core.closed() == [Seal(1)]
+    assert (core.sealed(), core.state) == ([], LogState.SERVING)
+
+
+def test_a_list_that_cannot_be_told_of_a_closed_ledger_ends_the_log() -> None:
+    core = rolling()
+    core.drained()
+    core.step_failed(TAKEN, now_s=1.0)
+    core.closed()
+    assert core.step_failed(AWAY, now_s=1.0)[-1] == Lost(AWAY)
 
 
 def test_a_next_ledger_that_fails_at_once_is_replaced_after_the_roll() -> None:
     core = rolling()
     core.drained()
     assert core.ledger_failed(2, GONE) == [StartDeadline(), Wake()]
-    core.closed()
     core.sealed()
     assert core.state is LogState.REPAIRING
     assert advance(core) == [CheckOwnership()]

@@ -136,7 +136,6 @@ def test_a_failed_ledger_is_replaced_and_a_roll_finished_before_segments_join() 
     core = rolling()
     core.adopt()
     core.drained()
-    core.closed()
     core.sealed()
     assert advance(core) == [CreateLedger()]
     assert state_of(core) is LogState.ADOPTING

@@ -176,7 +176,6 @@ def test_a_termination_waits_for_a_roll_and_for_a_repair() -> None:
     core = rolling()
     assert core.terminate() == [Wake()]
     core.drained()
-    core.closed()
     core.sealed()
     assert advance(core) == [StartDeadline(), Drain(2)]
     core = repairing()
@@ -217,8 +216,7 @@ def test_a_closing_log_finishes_what_it_has_and_seals_its_ledger() -> None:
     assert ack(core, 9) == [Acknowledge(9), Wake()]
     assert advance(core, is_idle=False) == []  # no roll any more
     assert advance(core) == [Drain(1)]
-    assert core.drained() == [CloseLedger(1)]
-    assert core.closed() == [Seal(1)]
+    assert core.drained() == [Seal(1, closes=True)]
     lost = core.sealed()[-1]
     assert isinstance(lost, Lost)
     assert lost.error.code is ErrorCode.DRAINING

@@ -205,7 +205,7 @@ class Story:
             case Settle(ledger_id, _):
                 self.settled.add(ledger_id)
                 self.give(core.settled)
-            case Seal(ledger_id):
+            case Seal(ledger_id, _):
                 self.unsealed.remove(ledger_id)
                 self.give(core.sealed)
             case EndLog(ledger_id):

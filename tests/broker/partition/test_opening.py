@@ -9,6 +9,7 @@ import pytest
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
+from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
@@ -54,7 +55,7 @@ async def test_a_session_that_expires_during_an_opening_costs_the_node_only(
     assert (await log.append_message(Message(b"x"))).offset == 0
 
 
-async def test_who_lost_the_partition_during_the_opening_does_not_serve_it(
+async def test_of_two_that_open_a_partition_the_one_with_the_node_serves_it(
     make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     store = await stage.store()
@@ -70,13 +71,15 @@ async def test_who_lost_the_partition_during_the_opening_does_not_serve_it(
     store.reconnect()
     await settle()
     ledgers.create_gate.set()
-    await asyncio.wait((opening, takeover))
+    outcomes = await asyncio.gather(opening, takeover, return_exceptions=True)
     await settle()
     (owner,) = await b.owners(NAME)
-    assert owner["broker_id"] == "b"
+    winner, loser = (a, b) if owner["broker_id"] == "a" else (b, a)
+    assert (await winner.partition(NAME, 0)).epoch == 1
     with pytest.raises(FencelogError) as raised:
-        await a.partition(NAME, 0)
+        await loser.partition(NAME, 0)
     assert raised.value.code is ErrorCode.NOT_OWNER
+    assert [isinstance(outcome, NotOwner) for outcome in outcomes] == [loser is a, loser is b]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.METADATA_UNKNOWN, ErrorCode.LEDGER_FENCED])

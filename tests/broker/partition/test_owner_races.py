@@ -7,6 +7,7 @@ failed or timed-out load that was remembered for ever (#7443, #26457), expired s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner, Owner
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from fencelog.ledgers.metastore.port import NO_VERSION
+from fencelog.ledgers.metastore.port import NO_VERSION, Change, Version
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -46,6 +47,57 @@ async def test_two_brokers_that_open_a_partition_at_once_are_one_owner(
     assert all(isinstance(error, NotOwner) for error in errors)
     (log,) = logs.values()
     assert log.epoch == 1
+
+
+async def test_a_broker_that_is_too_late_fences_nothing_of_the_owner(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers
+) -> None:
+    """It has found no owner; the other one gets the log before it goes on."""
+    c, a, b = [await make_broker(name) for name in "cab"]
+    await c.topics.create(NAME, TopicConfig())
+    assert (await (await c.partition(NAME, 0)).append_message(Message(b"1"))).offset == 0
+    await c.close()
+    ownership: Any = b._ownership
+    get = ownership.get
+
+    async def get_and_be_late(topic_id: str, partition: int) -> Owner | None:
+        found: Owner | None = await get(topic_id, partition)
+        if not ledgers.fenced - {1}:
+            ownership.get = get
+            await a.partition(NAME, 0)
+        return found
+
+    ownership.get = get_and_be_late
+    with pytest.raises(NotOwner) as raised:
+        await b.partition(NAME, 0)
+    assert raised.value.broker_id == "a"
+    assert ledgers.fenced == {1}
+    log = await a.partition(NAME, 0)
+    assert (await log.append_message(Message(b"2"))).offset == 1
+    assert log.epoch == 2
+
+
+async def test_an_owner_has_its_node_from_the_moment_it_has_the_log(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
+    store = await stage.store()
+    a, b = await make_broker("a", store=store), await make_broker("b")
+    info = await a.topics.create(NAME, TopicConfig())
+    commits: list[list[str]] = []
+    commit = store.commit
+
+    async def recorded(changes: Sequence[Change]) -> list[Version]:
+        commits.append([change.path for change in changes])
+        return await commit(changes)
+
+    observed: Any = store
+    observed.commit = recorded
+    await a.partition(NAME, 0)
+    (taken,) = [paths for paths in commits if len(paths) > 1]
+    topic_id = info[0].topic_id
+    assert taken[-2:] == [f"/owners/{topic_id}-0", f"/logs/{topic_id}/0"]
+    with pytest.raises(NotOwner):
+        await b.partition(NAME, 0)
 
 
 async def test_two_brokers_that_both_believe_in_themselves_do_not_both_acknowledge(

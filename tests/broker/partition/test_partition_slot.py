@@ -9,6 +9,7 @@ import pytest
 
 from fencelog.broker.ledger_list.store import LedgerChanged
 from fencelog.broker.names import TopicName
+from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import TAKEOVER_ATTEMPTS
 from fencelog.broker.registry.topics import TopicConfig
@@ -62,24 +63,25 @@ async def test_attempts_have_an_end(
     assert (await broker.partition(NAME, 0)).is_serving
 
 
-async def test_a_broker_that_is_not_the_leader_any_more_does_not_start_again(
-    make_broker: BrokerMaker,
-    refuse: Callable[[int, FencelogError], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_broker_that_finds_another_owner_does_not_start_again(
+    make_broker: BrokerMaker, refuse: Callable[[int, FencelogError], list[str]]
 ) -> None:
-    broker = await make_broker("a")
-    await broker.topics.create(NAME, TopicConfig())
-
-    async def is_leader(slot: object) -> bool:
-        return False
-
-    monkeypatch.setattr(
-        "fencelog.broker.partition.partition_slot.PartitionSlot._is_leader", is_leader
-    )
+    a, b = await make_broker("a"), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
     attempts = refuse(1, LedgerChanged("/logs/1/0", "ledger 1 has changed"))
-    with pytest.raises(LedgerChanged):
-        await broker.partition(NAME, 0)
-    assert attempts == ["refused"]
+    ownership: Any = a._ownership
+    claiming = ownership.claiming
+
+    async def claiming_while_b_is_faster(*given: Any) -> Any:
+        if attempts:
+            await b.partition(NAME, 0)
+        return await claiming(*given)
+
+    ownership.claiming = claiming_while_b_is_faster
+    with pytest.raises(NotOwner) as raised:
+        await a.partition(NAME, 0)
+    assert raised.value.broker_id == "b"
+    assert attempts == ["refused", "taken"]  # the other broker's
 
 
 async def test_another_failure_is_no_reason_to_start_again(

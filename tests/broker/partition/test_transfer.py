@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.metastore.port import NO_VERSION, Change, Delete, Version
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -74,6 +75,20 @@ async def settle() -> None:
     await asyncio.sleep(0.03)
 
 
+def recorded_commits(broker: Broker) -> list[list[Change]]:
+    """Record the commits of a broker from now on."""
+    store: Any = broker._store
+    commit, commits = store.commit, list[list[Change]]()
+
+    async def recorded(changes: Sequence[Change]) -> list[Version]:
+        commits.append(list(changes))
+        versions: list[Version] = await commit(changes)
+        return versions
+
+    store.commit = recorded
+    return commits
+
+
 async def owner_ids(broker: Broker) -> list[str]:
     return [owner["broker_id"] for owner in await broker.owners(NAME)]
 
@@ -94,6 +109,60 @@ async def test_unloading_seals_the_log_and_opens_it_elsewhere(
     with pytest.raises(NotOwner) as raised:
         await a.partition(NAME, 0)
     assert raised.value.url == "http://b"
+
+
+async def test_a_partition_is_sealed_and_released_in_one_change(make: Make) -> None:
+    a = await make("a")
+    await make("b")
+    info, _ = await a.topics.create(NAME, TopicConfig())
+    await (await a.partition(NAME, 0)).append_message(Message(b"x"))
+    await settle()  # until the watch has reported the node
+    commits = recorded_commits(a)
+    assert await a.unload(NAME, 0) == "b"
+    owner, log = f"/owners/{info.topic_id}-0", f"/logs/{info.topic_id}/0"
+    assert [[change.path for change in changes] for changes in commits] == [[owner, log]]
+    assert isinstance(commits[0][0], Delete)
+
+
+async def test_a_roll_under_way_does_not_release_the_partition(
+    make: Make, ledgers: ScriptedLedgers
+) -> None:
+    """The log is written until it is closed; only then the partition is free."""
+    a = await make("a")
+    await make("b")
+    info, _ = await a.topics.create(NAME, TopicConfig(overrides={"roll_entries": 1}))
+    log = await a.partition(NAME, 0)
+    await settle()
+    ledgers.create_gate.clear()
+    await log.append_message(Message(b"x"))
+    await settle()  # until the roll waits for its ledger
+    commits = recorded_commits(a)
+    moving = asyncio.create_task(a.unload(NAME, 0))
+    await settle()
+    ledgers.create_gate.set()
+    assert await moving == "b"
+    owner, path = f"/owners/{info.topic_id}-0", f"/logs/{info.topic_id}/0"
+    listed, rolled, closed = [[change.path for change in changes] for changes in commits]
+    assert (listed, rolled, closed) == ([path], [path], [owner, path])
+
+
+async def test_a_partition_whose_node_has_vanished_is_released_all_the_same(make: Make) -> None:
+    """The change that was to delete it is refused: then the log is sealed alone."""
+    a, b = await make("a"), await make("b")
+    info, _ = await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    await log.append_message(Message(b"x"))
+    await settle()
+    slot = a._slots[NAME, 0]
+    slot._owner._own = NO_VERSION
+    commits = recorded_commits(a)
+    assert await a.unload(NAME, 0) == "b"
+    sealed = f"/logs/{info.topic_id}/0"
+    assert [len(changes) for changes in commits if changes[-1].path == sealed] == [2, 1]
+    taken = b.open_log(NAME, 0)
+    assert taken is not None
+    assert (taken.tail_offset, taken.epoch) == (1, 2)
+    assert await owner_ids(a) == ["b"]
 
 
 async def test_unloading_goes_where_it_is_told_and_back_again(make: Make) -> None:

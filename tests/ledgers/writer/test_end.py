@@ -8,6 +8,7 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerState
+from fencelog.ledgers.ledger_metadata.store import replacement_of
 from fencelog.ledgers.metastore.port import Version
 from tests.support.metadata_nodes import later
 from tests.support.scripted_cluster import Cluster, MakeCluster
@@ -68,6 +69,47 @@ async def test_a_close_without_metadata_may_be_repeated(cluster: Cluster) -> Non
     assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
     cluster.ledgers.unavailable = False
     assert (await writer.close()).last_entry_id == 0
+
+
+async def test_a_close_may_be_left_to_a_commit(cluster: Cluster) -> None:
+    writer = cluster.create()
+    await cluster.write(writer, b"abc")
+    metadata, change = await writer.prepare_close()
+    assert (metadata.is_closed, metadata.last_entry_id, metadata.length) == (True, 0, 3)
+    assert cluster.metadata().state is LedgerState.OPEN
+    assert change == replacement_of(metadata, cluster.ledgers.values[1][1])
+    with pytest.raises(FencelogError) as caught:
+        writer.append(b"y")
+    assert caught.value.code is ErrorCode.LEDGER_CLOSED
+
+
+async def test_a_commit_that_was_refused_is_followed_by_a_close(cluster: Cluster) -> None:
+    writer = cluster.create()
+    await cluster.write(writer, b"abc")
+    metadata, _ = await writer.prepare_close()
+    assert await writer.close() == metadata
+    assert await writer.prepare_close() == (metadata, None)
+    assert cluster.ledgers.values[1] == (metadata, Version(1, 1))
+
+
+async def test_a_close_by_commit_waits_for_what_is_pending(cluster: Cluster) -> None:
+    writer = cluster.create()
+    hold(cluster)
+    writer.append(b"x")
+    closing = asyncio.create_task(writer.prepare_close())
+    await cluster.until(lambda: bool(cluster.bookies["b3"].held))
+    assert not closing.done()
+    release(cluster, "b1", "b2", "b3")
+    assert (await closing).metadata.last_entry_id == 0
+
+
+async def test_a_fenced_writer_prepares_no_close(cluster: Cluster) -> None:
+    writer = cluster.create()
+    await cluster.write(writer, b"x")
+    writer._execute(writer._core.fail(FencelogError(ErrorCode.LEDGER_FENCED, "by another")))
+    with pytest.raises(FencelogError) as caught:
+        await writer.prepare_close()
+    assert caught.value.code is ErrorCode.LEDGER_FENCED
 
 
 async def test_a_bookie_that_fails_during_the_close_is_not_replaced(

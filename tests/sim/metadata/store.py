@@ -52,7 +52,10 @@ class SimStore:
         self._server = MetadataServer.of(engine, cluster)
         self._chance = engine.random(f"metadata {self.machine}")
         self._timeout_s = session_timeout_s
-        self._watches = WatchTable()
+        self._watches = WatchTable(
+            lambda path: self._arm(lambda peer: peer.watched_value(path)),
+            lambda path: self._arm(lambda peer: peer.watched_children(path)),
+        )
         self._listeners = SessionListeners()
         self._connection: ClientConnection | None = None
         self._may_send = asyncio.Event()
@@ -143,15 +146,11 @@ class SimStore:
 
     def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
         check_path(path)
-        return self._watches.watch_value(
-            path, lambda: self._arm(lambda peer: peer.watched_value(path)), callback
-        )
+        return self._watches.watch_value(path, callback)
 
     def watch_children(self, path: str, callback: Callable[[list[str]], None]) -> Watch:
         check_path(path)
-        return self._watches.watch_children(
-            path, lambda: self._arm(lambda peer: peer.watched_children(path)), callback
-        )
+        return self._watches.watch_children(path, callback)
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._listeners.add(callback)

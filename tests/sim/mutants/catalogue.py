@@ -81,6 +81,7 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.RARE,
     *mutants_balance.RARE,
+    *mutants_takeovers.RARE,
     *mutants_recent.RARE,
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,

@@ -18,6 +18,7 @@ from fencelog.ledgers.format.entry_header import KIND_MESSAGES
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change, Version
 from fencelog.ledgers.recovery.recovery import FoundEnd
+from fencelog.ledgers.writer.metadata import PreparedClose
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.sim.oracle.history import History, WrittenLedger
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -138,6 +139,10 @@ class ObservedWriter:
         metadata = await self._writer.close()
         self._history.told_closed("its writer", metadata)
         return metadata
+
+    async def prepare_close(self) -> PreparedClose:
+        self._ledger.is_closing = True
+        return await self._writer.prepare_close()
 
 
 def _has_messages(ledger: WrittenLedger) -> bool:

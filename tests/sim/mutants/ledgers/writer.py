@@ -28,7 +28,7 @@ ACKNOWLEDGING = (
                 CORE,
                 "WriterCore._drain",
                 "        while pending and len(pending[0].acks) >= quorum:\n"
-                "            run = pending.popleft()\n",
+                "            run = pending.pop(0)\n",
                 "        for run in [run for run in pending if len(run.acks) >= quorum]:\n"
                 "            pending.remove(run)\n",
             ),
@@ -207,7 +207,7 @@ CLOSING = (
         (
             Edit(
                 WRITER,
-                "LedgerWriter.close",
+                "LedgerWriter._finish",
                 "(self._core.has_pending or self._change is not None)",
                 "self._change is not None",
             ),
@@ -228,7 +228,7 @@ CLOSING = (
         (
             Edit(
                 WRITER,
-                "LedgerWriter.close",
+                "LedgerWriter._finish",
                 "        if self._core.finished is not None:\n"
                 "            raise self._core.finished\n"
                 "        self._core.seal()\n",

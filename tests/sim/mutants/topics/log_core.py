@@ -17,6 +17,13 @@ NO_CHECK_OF_DRAINED = Edit(
     "",
 )
 
+CLOSED_AND_THEN_SEALED = Edit(
+    STEPS,
+    "LogSteps.drained",
+    "            closing = Seal(ledger.ledger_id, closes=True)\n",
+    "            pass\n",
+)
+
 OPENING = (
     Mutant(
         "serves-while-opening",
@@ -60,6 +67,7 @@ ROLLING = (
         "SEMANTICS.md, list of ledgers 3; I2b",
         "A roll is over as soon as the old ledger is closed; the list is not told what it holds.",
         (
+            CLOSED_AND_THEN_SEALED,
             Edit(
                 STEPS,
                 "LogSteps.closed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
+from tests.sim.mutants.topics.log_core import CLOSED_AND_THEN_SEALED
 
 LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
 NODE = "fencelog.broker.ledger_list.store"
@@ -174,6 +175,7 @@ ROLLING = (
         "SEMANTICS.md, list of ledgers 3; I2b",
         "The next roll begins before the previous ledger is closed and marked sealed.",
         (
+            CLOSED_AND_THEN_SEALED,
             Edit(
                 RUNNER,
                 "StepRunner.carry_out",

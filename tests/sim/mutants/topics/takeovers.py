@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 NODE = "fencelog.broker.ledger_list.store"
+RUNNER = "fencelog.broker.log.step_runner"
+SLOT = "fencelog.broker.partition.partition_slot"
+STEPS = "fencelog.broker.log.steps_core"
 TAKEOVER = "fencelog.broker.partition.takeover"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -48,4 +51,84 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "rolled-and-not-closed",
+        "SEMANTICS.md, list of ledgers 3; PROTOCOL.md rule 8",
+        "A roll marks the drained ledger sealed, and leaves it open.",
+        (
+            Edit(
+                RUNNER,
+                "StepRunner._seal",
+                "            also = [] if change is None else [change]\n",
+                "            also = []\n",
+            ),
+        ),
+    ),
 )
+
+RARE: tuple[Mutant, ...] = (
+    Mutant(
+        "takes-over-without-its-node",
+        "SEMANTICS.md, takeover 6",
+        "A takeover that is committed leaves the node of the partition's owner as it was.",
+        (
+            Edit(
+                TAKEOVER,
+                "_Takeover._write_list",
+                "*self._closes, *self._claim]",
+                "*self._closes]",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-refused-seal-is-done",
+        "SEMANTICS.md, list of ledgers 3",
+        "A roll is over although its last change was refused: the ledger is neither closed nor "
+        "sealed.",
+        (
+            Edit(
+                STEPS,
+                "LogSteps.step_failed",
+                "                return self._do(CloseLedger(ledger_id))\n",
+                "                self._rest()\n                return []\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "owner-read-before-the-list",
+        "SEMANTICS.md, takeover 1",
+        "A takeover reads the list after it has found no owner: it may fence the winner's ledger.",
+        (
+            Edit(
+                SLOT,
+                "PartitionSlot._take_over",
+                "        node = await services.topics.open_ledger_list("
+                "self.info, self.partition)\n",
+                "        claim = await self._owner.claiming()\n"
+                "        node = await services.topics.open_ledger_list("
+                "self.info, self.partition)\n",
+            ),
+            Edit(
+                SLOT,
+                "PartitionSlot._take_over",
+                "behind the store's server is.\n        claim = await self._owner.claiming()\n",
+                "behind the store's server is.\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-roll-releases-the-partition",
+        "SEMANTICS.md, when a broker fails, graceful shutdown",
+        "The node of the owner goes with any ledger that is closed, before the log is closed.",
+        (
+            Edit(
+                RUNNER,
+                "StepRunner._seal",
+                "            if self._core.state is LogState.CLOSING:\n",
+                "            if True:\n",
+            ),
+        ),
+    ),
+)
+"""Mutants whose damage no invariant shows: an owner that is disturbed repairs its log, and one that
+finds no node of its own creates it."""

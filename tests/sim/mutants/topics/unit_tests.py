@@ -10,6 +10,7 @@ TESTS = {
     ),
     "tests/broker/log/test_core.py": (
         "second-roll-early",
+        "a-refused-seal-is-done",
         "fenced-is-a-refusal",
         "serves-while-opening",
         "roll-forgets-a-failure",
@@ -18,6 +19,7 @@ TESTS = {
         "a-lost-log-says-no",
         "terminated-and-open",
     ),
+    "tests/broker/test_with_bookies.py": ("rolled-and-not-closed",),
     "tests/broker/log/test_core_ends.py": (
         "repaired-into-no-list",
         "refuses-after-the-repair",
@@ -70,6 +72,8 @@ TESTS = {
     "tests/broker/partition/test_owner_races.py": (
         "one-ledger-fenced",
         "growth-reuses-a-list",
+        "takes-over-without-its-node",
+        "owner-read-before-the-list",
     ),
     "tests/broker/partition/test_opening.py": ("owner-by-lock-alone",),
     "tests/broker/ledger_list/test_ledger_list.py": (
@@ -126,7 +130,10 @@ TESTS = {
         "former-routes-accepted",
     ),
     "tests/broker/ledger_list/test_state_core.py": ("snapshot-incomplete",),
-    "tests/broker/partition/test_transfer.py": ("state-ledger-not-fenced",),
+    "tests/broker/partition/test_transfer.py": (
+        "state-ledger-not-fenced",
+        "a-roll-releases-the-partition",
+    ),
     "tests/broker/dispatch/test_cursor_core.py": (
         "snapshot-without-holes",
         "generations-of-owners-meet",
