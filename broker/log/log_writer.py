@@ -98,6 +98,7 @@ class LogWriter:
         not reported again."""
         self._terminated: asyncio.Future[None] | None = None
         self._adopted: asyncio.Future[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -156,8 +157,11 @@ class LogWriter:
         """
         self._runner.released = release
         self._execute(self._core.close())
-        if self._task is not None:
-            await asyncio.wait((self._task,), timeout=self._config.close_timeout_s)
+        if self._core.state is not LogState.LOST:
+            # Not for the task alone: there is none while appends in flight are waited for.
+            if self._lost is None:
+                self._lost = self._loop.create_future()
+            await asyncio.wait((self._lost,), timeout=self._config.close_timeout_s)
         await self.abandon(FencelogError(ErrorCode.DRAINING, "the partition is being closed"))
         return self._runner.has_released
 
@@ -294,6 +298,8 @@ class LogWriter:
         self._pipeline.discard()
         self._reader.close(error)
         self._on_lost()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
 
     def _write(self, ledger: OpenLedger) -> None:
         self._reader.begin(ledger.writer)

@@ -14,6 +14,7 @@ from fencelog.bookie.replication.core import (
     Step,
     Wait,
     closed_fragments,
+    decommissioned,
     missing_ranges,
     moved,
     plan_repair,
@@ -188,6 +189,12 @@ def test_the_most_endangered_ledgers_come_first() -> None:
     one = marked(Cause.LOST_BOOKIE)
     moving = marked(Cause.DECOMMISSION, c=Cause.PLACEMENT)
     assert sorted([moving, one, two], key=urgency) == [two, one, moving]
+
+
+def test_only_a_bookie_that_is_to_leave_gets_no_copies() -> None:
+    mark = marked(Cause.DECOMMISSION, Cause.LOST_BOOKIE, c=Cause.LOST_BOOKIE)
+    assert decommissioned(mark) == {"b"}
+    assert decommissioned(marked(Cause.MISSING_COPIES)) == set()
 
 
 def to_move(*moves: FragmentMove, **others: Cause) -> UnderReplicatedLedger:

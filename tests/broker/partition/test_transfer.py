@@ -111,6 +111,28 @@ async def test_unloading_seals_the_log_and_opens_it_elsewhere(
     assert raised.value.url == "http://b"
 
 
+async def test_appends_in_flight_are_finished_before_the_log_is_closed(
+    make: Make, ledgers: ScriptedLedgers
+) -> None:
+    a, _ = await make("a"), await make("b")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    await settle()  # nothing else is to be done then
+    ledgers.newest.auto_ack = False
+    futures = [log.append_message(Message(payload)) for payload in (b"x", b"y")]
+    await settle()
+    unloading = asyncio.create_task(a.unload(NAME, 0))
+    await settle()
+    assert not unloading.done()
+    assert not any(future.done() for future in futures)
+    with pytest.raises(FencelogError) as raised:
+        await log.append_message(Message(b"z"))
+    assert raised.value.code is ErrorCode.DRAINING
+    ledgers.newest.ack(len(ledgers.newest.payloads) - 1)
+    assert await unloading == "b"
+    assert [future.result().offset for future in futures] == [0, 1]
+
+
 async def test_a_partition_is_sealed_and_released_in_one_change(make: Make) -> None:
     a = await make("a")
     await make("b")

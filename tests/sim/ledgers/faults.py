@@ -91,7 +91,10 @@ class Injector:
             return
         fault = there
         undo = self._begin(fault)
-        if undo is None:
+        while undo is None and fault.kind == ROT and not self._over:
+            await asyncio.sleep(LOOK_S)  # until a flush has written an entry log
+            undo = self._begin(fault)
+        if undo is None or self._over:
             return
         self.fired.append(fault)
         self._cluster.engine.trace.note(f"fault: {fault}")
@@ -365,7 +368,7 @@ class Injector:
                 return disk.stop_failing
             case "rot journal":
                 return _nothing if machine.rot_journal() else None
-            case "rot entry log":
+            case kind if kind == ROT:
                 self._cluster.history.bookie(machine.name).is_damaged = True
                 return None if disk.rot(ENTRY_LOG_SUFFIX) is None else _nothing
         operation = fault.kind.partition(" ")[0]
@@ -374,6 +377,8 @@ class Injector:
         disk.fail(operation, suffix, error, 1 + int(fault.size * 2))
         return lambda: disk.stop_failing()
 
+
+ROT, LOOK_S = "rot entry log", 0.1
 
 UNREADABLE = 10_000
 """Reads that fail: more than come while a fault lasts."""

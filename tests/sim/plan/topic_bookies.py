@@ -106,6 +106,13 @@ STAGED_EVERY = 20
 """The number of seeds in a row of which one has the theme DOUBTED."""
 DOUBTED_AT = 11
 
+ROTTEN = replace(DISKS, kinds=("rot entry log",), events=("append ack",), faults=(1,))
+"""An entry log decays. It takes a flush to have one: seldom is there any in so short a history."""
+
+ROTTEN_EVERY = 100
+"""The number of seeds in a row of which one has the theme ROTTEN."""
+ROTTEN_AT = 61
+
 SHARE = 0.35
 """The share of all histories."""
 
@@ -117,6 +124,8 @@ def with_bookies(plan: TopicPlan) -> TopicPlan:
     random = Random(f"topic bookies {plan.seed}")
     if plan.seed % STAGED_EVERY == DOUBTED_AT:
         return _Draw(random, DOUBTED, plan).plan()
+    if plan.seed % ROTTEN_EVERY == ROTTEN_AT:
+        return _Draw(random, ROTTEN, plan).plan()
     if random.random() >= SHARE:
         return plan
     return _Draw(random, random.choice(THEMES), plan).plan()

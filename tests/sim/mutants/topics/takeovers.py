@@ -68,6 +68,19 @@ MUTANTS: tuple[Mutant, ...] = (
 
 RARE: tuple[Mutant, ...] = (
     Mutant(
+        "closed-while-appends-are-in-flight",
+        "SEMANTICS.md, when a broker fails, graceful shutdown",
+        "A log that is closed does not wait for appends in flight: their outcome is unknown.",
+        (
+            Edit(
+                "fencelog.broker.log.log_writer",
+                "LogWriter.close",
+                "        if self._core.state is not LogState.LOST:\n",
+                "        if self._task is not None:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "takes-over-without-its-node",
         "SEMANTICS.md, takeover 6",
         "A takeover that is committed leaves the node of the partition's owner as it was.",

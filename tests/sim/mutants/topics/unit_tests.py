@@ -131,6 +131,7 @@ TESTS = {
     ),
     "tests/broker/ledger_list/test_state_core.py": ("snapshot-incomplete",),
     "tests/broker/partition/test_transfer.py": (
+        "closed-while-appends-are-in-flight",
         "state-ledger-not-fenced",
         "a-roll-releases-the-partition",
     ),
