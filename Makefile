@@ -26,7 +26,7 @@ PIP_INSTALL := $(PIP) install --constraint constraints.txt --no-build-isolation
 
 .PHONY: help
 help:  ## Say what can be done here
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # -- running ---------------------------------------------------------------------------------------
 
@@ -95,6 +95,10 @@ spark: java $(VENV)/.installed-all $(VENV)/.compiled $(OLDEST_INSTALLED)  ## All
 	$(BIN)/python -m pytest -m "spark or thorough" tests/spark $(ARGS)
 	$(OLDEST)/bin/python -m pytest -m "spark or thorough" tests/spark/test_source.py tests/spark/stream \
 	  tests/spark/failures/test_reads_of_a_cluster.py tests/spark/failures/test_tasks.py $(ARGS)
+
+.PHONY: k8s-test
+k8s-test: $(VENV)/.installed-all  ## Break an installation on Kubernetes (KUBECONFIG=FILE or K8S_LAB=PROGRAM, SCENARIOS="kill-broker cut-node")
+	@$(BIN)/python -m tests.processes.k8s.run_k8s $(SCENARIOS) $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-all  ## Check format and style

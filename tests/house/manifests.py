@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import yaml
 
 Manifest = dict[str, Any]
 
-KUSTOMIZATION_KEYS = {"apiVersion", "kind", "namespace", "labels", "images", "resources"}
+KUSTOMIZATION_KEYS = {
+    *("apiVersion", "kind", "namespace", "labels", "images", "resources", "configMapGenerator")
+}
 CLUSTER_WIDE = {"Namespace", "PriorityClass"}
 
 
@@ -29,20 +33,46 @@ def render(folder: Path) -> list[Manifest]:
         for label in kustomization.get("labels", [])
         for key, value in label["pairs"].items()
     }
-    manifests = []
-    for resource in kustomization["resources"]:
-        for manifest in yaml.safe_load_all((folder / resource).read_text("utf-8")):
-            metadata = manifest["metadata"]
-            metadata["labels"] = {**metadata.get("labels", {}), **pairs}
-            if manifest["kind"] not in CLUSTER_WIDE:
-                metadata["namespace"] = kustomization["namespace"]
-            elif manifest["kind"] == "Namespace":
-                metadata["name"] = kustomization["namespace"]
-            for container in containers(manifest):
-                if (image := container["image"]) in tags:
-                    container["image"] = f"{image}:{tags[image]}"
-            manifests.append(manifest)
-    return manifests
+    generated = [config_map(each, folder) for each in kustomization.get("configMapGenerator", [])]
+    names = {manifest["metadata"].pop("plain name"): manifest for manifest in generated}
+    read = [
+        manifest
+        for resource in kustomization["resources"]
+        for manifest in yaml.safe_load_all((folder / resource).read_text("utf-8"))
+    ]
+    for manifest in (*generated, *read):
+        metadata = manifest["metadata"]
+        metadata["labels"] = {**metadata.get("labels", {}), **pairs}
+        if manifest["kind"] not in CLUSTER_WIDE:
+            metadata["namespace"] = kustomization["namespace"]
+        elif manifest["kind"] == "Namespace":
+            metadata["name"] = kustomization["namespace"]
+        for container in containers(manifest):
+            if (image := container["image"]) in tags:
+                container["image"] = f"{image}:{tags[image]}"
+        for volume in (pod_template(manifest) or {"spec": {}})["spec"].get("volumes", ()):
+            mounted = volume.get("configMap", {})
+            if (named := names.get(mounted.get("name"))) is not None:
+                mounted["name"] = named["metadata"]["name"]
+    return [*generated, *read]
+
+
+def config_map(generator: Manifest, folder: Path) -> Manifest:
+    """Return the ConfigMap that a generator makes. It has a name of its contents, as kustomize
+    makes it, and its "plain name"."""
+    if unknown := generator.keys() - {"name", "files", "options"}:
+        raise ValueError(f"{folder}/kustomization.yaml: {sorted(unknown)} not rendered here")
+    name, data = generator["name"], {f: (folder / f).read_text("utf-8") for f in generator["files"]}
+    hashed = json.dumps(
+        {"data": data, "kind": "ConfigMap", "name": ""}, separators=(",", ":"), sort_keys=True
+    )
+    digest = hashlib.sha256(hashed.encode()).hexdigest()[:10]
+    metadata = {
+        "plain name": name,
+        "name": f"{name}-{digest.translate(str.maketrans('013ae', 'ghkmt'))}",
+        "labels": dict(generator.get("options", {}).get("labels", {})),
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def pod_template(manifest: Manifest) -> Manifest | None:

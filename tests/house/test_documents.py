@@ -15,7 +15,7 @@ from fencelog.api.cli.main import application
 from tests.support.house import ROOT
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+TARGET = re.compile(r"^([a-z0-9-]+):", re.MULTILINE)
 MODULE = re.compile(r"`(?!/)([\w/]+\.(?:py|md|json|toml))`")
 FENCE = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -1,0 +1,82 @@
+"""The script that changes bookies one at a time, over a kubectl that notes what it is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tests.support.house import ROOT
+
+KUBECTL = """#!/bin/bash
+echo "$*" >> "$PLACE/calls"
+case "$*" in
+    *jsonpath*) printf 3 ;;
+    *"rollout status"*) [[ ! -e $PLACE/stuck ]] ;;
+    *"autorecovery status"*)
+        if [[ -e $PLACE/lacking ]]; then
+            rm "$PLACE/lacking"
+            echo "recent check: 2 ledgers lacked copies: 7, 9"
+        else
+            echo "recent check: 0 ledgers lacked copies; 0 to look at"
+        fi ;;
+    *"ledger underreplicated"*)
+        if [[ -e $PLACE/marked ]]; then rm "$PLACE/marked"; echo "7 for 3 s: bookie-2"; fi ;;
+esac
+"""
+
+
+def roll(place: Path) -> tuple[int, str, list[str]]:
+    """The exit code, the output, and each call of kubectl, partitions as numbers."""
+    programs = place / "bin"
+    programs.mkdir()
+    for name, text in (("kubectl", KUBECTL), ("sleep", "#!/bin/bash\n")):
+        (programs / name).write_text(text, "utf-8")
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "k8s/roll_bookies.sh", "kubectl", "change-the-pods"],
+        env={"PATH": f"{programs}:{os.environ['PATH']}", "PLACE": str(place)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    calls = (place / "calls").read_text("utf-8").splitlines()
+    short = [re.sub(r'.*"partition": (\d+)}.*', r"partition \1", call) for call in calls]
+    return done.returncode, done.stdout, [call.removeprefix("-n fencelog ") for call in short]
+
+
+LOOK = [
+    "exec deployment/broker -- fencelog autorecovery status",
+    "exec deployment/broker -- fencelog ledger underreplicated",
+]
+STATUS = "rollout status statefulset/bookie"
+
+
+def test_each_bookie_waits_for_the_copies_of_the_one_before(tmp_path: Path) -> None:
+    code, _, calls = roll(tmp_path)
+    assert code == 0
+    assert calls[1:] == [
+        *("partition 3", "change-the-pods"),
+        *("partition 2", STATUS, *LOOK),
+        *("partition 1", STATUS, *LOOK),
+        *("partition 0", STATUS, *LOOK),
+    ]
+
+
+def test_no_bookie_follows_while_copies_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "lacking").touch()
+    (tmp_path / "marked").touch()
+    code, output, calls = roll(tmp_path)
+    assert code == 0
+    assert output.count("bookie-2: waiting for its copies") == 2
+    first = calls.index("partition 2")
+    assert calls[first + 1 : calls.index("partition 1")] == [STATUS, LOOK[0], *LOOK, *LOOK]
+
+
+def test_no_bookie_follows_one_that_does_not_get_ready(tmp_path: Path) -> None:
+    (tmp_path / "stuck").touch()
+    code, _, calls = roll(tmp_path)
+    assert code != 0
+    assert calls[-2:] == ["partition 2", STATUS]

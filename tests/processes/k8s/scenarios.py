@@ -1,0 +1,330 @@
+"""The scenarios, in the order in which they are played, and what clients may notice of each."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tests.processes.k8s.cluster import CommandFailed, say, wait_until
+from tests.processes.k8s.document import block, part
+from tests.processes.k8s.installation import NEXT_TAG, TAG, TOPIC, Installation
+from tests.processes.k8s.table import Limits
+
+UNNOTICED = Limits(gap_s=1.0, errors=False)
+LOST_OWNER = Limits(gap_s=6.0, errors=True)
+"""The owner's session ends after six seconds, and another broker opens its partitions."""
+
+LOST_NODE = Limits(gap_s=12.0, errors=True)
+"""An answer that never comes costs a client five seconds, and the Service still names pods of the
+node: to those of a lost owner, one time-out and some attempts to connect are added."""
+
+QUIET_S = 45.0
+CUT_S = 60.0
+PAUSE_S = 30.0
+ZONE_S = 120.0
+ZOOKEEPER_S = 300.0
+
+FIRST_START = "kubectl apply -k overlay\n"
+RESTART = "kubectl -n fencelog rollout restart statefulset/zookeeper"
+ROLL = "k8s/roll_bookies.sh"
+UPDATE = "kubectl apply -k overlay -l"
+MORE_BOOKIES = "kubectl -n fencelog scale statefulset/bookie --replicas=5"
+FEWER_BOOKIES = "sed s/BOOKIE/bookie-4/"
+ZONE_IS_LOST = "fencelog autorecovery off"
+ZONE_IS_BACK = "fencelog autorecovery on"
+TYPED = (
+    *(FIRST_START, RESTART, ROLL, UPDATE, MORE_BOOKIES, FEWER_BOOKIES, ZONE_IS_LOST, ZONE_IS_BACK),
+)
+"""The blocks of OPERATIONS.md that scenarios run, by their beginnings."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario. ``limits`` None: the load has not begun yet. ``breaks_nodes``: it takes a command
+    that does."""
+
+    name: str
+    play: Callable[[Installation], None]
+    limits: Limits | None
+    breaks_nodes: bool = False
+
+
+def choose_scenarios(names: Sequence[str]) -> list[Scenario]:
+    """Return the scenarios of these names in the order of SCENARIOS, all without a name; the first
+    apply is always among them. Raises LookupError for a name that there is not."""
+    known = [scenario.name for scenario in SCENARIOS]
+    if unknown := [name for name in names if name not in known]:
+        raise LookupError(f"no scenario {', '.join(unknown)}; there are {', '.join(known)}")
+    chosen = {SCENARIOS[0].name, *names}
+    if "rotate-secret" in chosen:
+        chosen.add("introduce-secret")
+    return [each for each in SCENARIOS if not names or each.name in chosen]
+
+
+def do_nothing(installed: Installation) -> None:
+    """The control: what clients notice here, the machine does to them in every scenario."""
+    time.sleep(QUIET_S)
+
+
+# -- restarts and updates --------------------------------------------------------------------------
+
+
+def apply_first(installed: Installation) -> None:
+    installed.cluster.type(
+        part(FIRST_START, FIRST_START.strip(), "kubectl -n fencelog rollout status deployment")
+    )
+    installed.wait_ready()
+
+
+def restart(workload: str) -> Callable[[Installation], None]:
+    """Return a scenario: one workload is restarted as the document says."""
+
+    def play(installed: Installation) -> None:
+        first = f"kubectl -n fencelog rollout restart {workload}"
+        last = f"kubectl -n fencelog rollout status {workload}"
+        installed.cluster.type(part(RESTART, first, last))
+
+    return play
+
+
+def roll_bookies(installed: Installation) -> None:
+    """Each bookie waits until the copies of the one before it are there."""
+    installed.cluster.type(block(ROLL).text, timeout_s=1800)
+
+
+def update(tag: str) -> Callable[[Installation], None]:
+    """Return a scenario: another image in the order that the document gives."""
+
+    def play(installed: Installation) -> None:
+        installed.set_tag(tag)
+        installed.cluster.type(block(UPDATE).text, timeout_s=1800)
+
+    return play
+
+
+# -- lost pods -------------------------------------------------------------------------------------
+
+
+def kill(pod: str) -> str:
+    """Return the command that ends a pod at once."""
+    return f"kubectl -n fencelog delete pod {pod} --grace-period=0 --force"
+
+
+def kill_bookie(installed: Installation) -> None:
+    installed.cluster.type(kill("bookie-1"))
+
+
+def kill_broker(installed: Installation) -> None:
+    """The owner of partition 0, and of others."""
+    installed.cluster.type(kill(owner_of(installed, 0)))
+
+
+def kill_zookeeper(installed: Installation) -> None:
+    installed.cluster.type(kill("zookeeper-0"))
+    installed.wait_ready()
+    installed.cluster.type(kill("zookeeper-2"))
+
+
+def kill_autorecovery(installed: Installation) -> None:
+    for pod in installed.pods("autorecovery"):
+        installed.cluster.type(kill(pod["metadata"]["name"]))
+
+
+def owner_of(installed: Installation, partition: int) -> str:
+    """Return the pod of the broker that owns a partition. Raises CommandFailed."""
+    listed = installed.cluster.fencelog("topic", "stats", TOPIC, "--json")
+    stats = yaml.safe_load(listed)
+    found = re.search(r"broker-[0-9a-z]+-[0-9a-z]+", str(stats["partitions"][partition]))
+    if found is None:
+        raise CommandFailed(f"nobody owns partition {partition}: {listed}")
+    return found[0]
+
+
+# -- lost nodes ------------------------------------------------------------------------------------
+
+
+def victim(installed: Installation) -> str:
+    """Return a node that has an owner of a partition, and not the load."""
+    owners = {owner_of(installed, 0), owner_of(installed, 1)}
+    nodes = [
+        pod["spec"]["nodeName"]
+        for pod in installed.pods("broker")
+        if pod["metadata"]["name"] in owners
+    ]
+    free = [node for node in nodes if node != installed.load_node]
+    others = [node for node in installed.nodes() if node != installed.load_node]
+    return (free or others)[0]
+
+
+def cut_node(installed: Installation) -> None:
+    node = victim(installed)
+    installed.cluster.fault("cut", node)
+    try:
+        time.sleep(CUT_S)
+    finally:
+        installed.cluster.fault("heal", node)
+
+
+def pause_node(installed: Installation) -> None:
+    node = victim(installed)
+    installed.cluster.fault("pause", node)
+    try:
+        time.sleep(PAUSE_S)
+    finally:
+        installed.cluster.fault("resume", node)
+
+
+def lose_zone(installed: Installation) -> None:
+    """All nodes of a zone are cut off, and the runbook is followed."""
+    zone = installed.zone_of(victim(installed))
+    nodes = [node for node in installed.nodes() if installed.zone_of(node) == zone]
+    installed.cluster.fault("cut", *nodes)
+    try:
+        time.sleep(20)  # Until pods of the zone are known not to be ready: commands go to others.
+        installed.cluster.type(block(ZONE_IS_LOST, heading="A lost zone").text)
+        time.sleep(ZONE_S - 20)
+    finally:
+        installed.cluster.fault("heal", *nodes)
+    installed.wait_ready()
+    installed.cluster.type(block(ZONE_IS_BACK, heading="A lost zone").text)
+
+
+def drain_node(installed: Installation) -> None:
+    """One node is drained; of the next one nothing may go that would be the second of its kind."""
+    first, second = [node for node in installed.nodes() if node != installed.load_node][:2]
+    drain = "kubectl drain {} --ignore-daemonsets --delete-emptydir-data --timeout={}s"
+    try:
+        try:
+            installed.cluster.type(drain.format(first, 240), timeout_s=300)
+            time.sleep(15)
+            installed.cluster.type(drain.format(second, 45), timeout_s=120)
+        except CommandFailed as refused:
+            if "disruption budget" not in str(refused):
+                raise
+            say("  the budgets refuse to let more go")
+        away = {role: missing(installed, role) for role in ("bookie", "zookeeper")}
+        if any(number > 1 for number in away.values()):
+            raise CommandFailed(f"the budgets have let too many go: {away}")
+    finally:
+        for node in (first, second):
+            installed.cluster.kubectl("uncordon", node)
+
+
+def missing(installed: Installation, role: str) -> int:
+    """Return how many pods of a StatefulSet are not ready."""
+    (found,) = (
+        item
+        for item in installed.cluster.items("statefulsets", "-n", "fencelog")
+        if item["metadata"]["name"] == role
+    )
+    return int(found["spec"]["replicas"] - found["status"].get("readyReplicas", 0))
+
+
+# -- more and fewer bookies ------------------------------------------------------------------------
+
+
+def scale_bookies(installed: Installation) -> None:
+    """Five bookies, with ledgers on all of them, and three again."""
+    cluster = installed.cluster
+    cluster.type(block(MORE_BOOKIES).text)
+    installed.wait_ready()
+    installed.seal()
+    time.sleep(10)
+    runbook = block(FEWER_BOOKIES).text
+    for bookie in (4, 3):
+        typed = runbook.replace("bookie-4", f"bookie-{bookie}")
+        cluster.type(typed.replace("--replicas=4", f"--replicas={bookie}"), timeout_s=1200)
+
+
+# -- ZooKeeper -------------------------------------------------------------------------------------
+
+
+def stop_zookeeper(installed: Installation) -> None:
+    """ZooKeeper is away; what is open goes on, and its brokers stay ready."""
+    cluster = installed.cluster
+    cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=0")
+    try:
+        time.sleep(ZOOKEEPER_S)
+        for role in ("broker", "bookie"):
+            if unready := [
+                pod["metadata"]["name"] for pod in installed.pods(role) if not is_ready(pod)
+            ]:
+                raise CommandFailed(f"not ready while ZooKeeper is away: {unready}")
+    finally:
+        cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=3")
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod["status"].get("conditions", ())
+    )
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+def introduce_secret(installed: Installation) -> None:
+    """The first secret, for which brokers stop."""
+    written = yaml.safe_load(block("# overlay/kustomization.yaml\nsecretGenerator").text)
+
+    def change(overlay: dict[str, Any]) -> None:
+        overlay["secretGenerator"] = written["secretGenerator"]
+        overlay["patches"] += written["patches"]
+
+    write_secrets(installed, used="first", accepted="first")
+    installed.write_overlay(change)
+    cluster = installed.cluster
+    cluster.type("kubectl -n fencelog scale deployment/broker --replicas=0")
+    wait_until(lambda: not installed.pods("broker"), "brokers are gone", timeout_s=120)
+    cluster.type("kubectl apply -k overlay", timeout_s=120)
+    installed.wait_ready()
+
+
+def rotate_secret(installed: Installation) -> None:
+    """The three steps of the document."""
+    steps = (("first", "second"), ("second", "first"), ("second", "second"))
+    for used, accepted in steps:
+        write_secrets(installed, used=used, accepted=accepted)
+        installed.cluster.type(block(UPDATE).text, timeout_s=1800)
+        installed.wait_ready()
+
+
+_SECRETS = {name: secrets.token_hex(32) for name in ("first", "second")}
+
+
+def write_secrets(installed: Installation, *, used: str, accepted: str) -> None:
+    """Write the files of the overlay's secret."""
+    (installed.overlay / "secret").write_text(_SECRETS[used], "utf-8")
+    (installed.overlay / "accepted").write_text(_SECRETS[accepted], "utf-8")
+
+
+SCENARIOS = (
+    Scenario("first-apply", apply_first, None),
+    Scenario("nothing", do_nothing, UNNOTICED),
+    Scenario("restart-bookies", restart("statefulset/bookie"), UNNOTICED),
+    Scenario("roll-bookies", roll_bookies, UNNOTICED),
+    Scenario("restart-brokers", restart("deployment/broker"), UNNOTICED),
+    Scenario("restart-zookeeper", restart("statefulset/zookeeper"), UNNOTICED),
+    Scenario("new-tag", update(NEXT_TAG), UNNOTICED),
+    Scenario("roll-back", update(TAG), UNNOTICED),
+    Scenario("kill-bookie", kill_bookie, UNNOTICED),
+    Scenario("kill-broker", kill_broker, LOST_OWNER),
+    Scenario("kill-zookeeper", kill_zookeeper, UNNOTICED),
+    Scenario("kill-autorecovery", kill_autorecovery, UNNOTICED),
+    Scenario("cut-node", cut_node, LOST_NODE, breaks_nodes=True),
+    Scenario("pause-node", pause_node, LOST_NODE, breaks_nodes=True),
+    Scenario("lose-zone", lose_zone, LOST_NODE, breaks_nodes=True),
+    Scenario("drain-node", drain_node, UNNOTICED),
+    Scenario("scale-bookies", scale_bookies, UNNOTICED),
+    Scenario("stop-zookeeper", stop_zookeeper, UNNOTICED),
+    Scenario("introduce-secret", introduce_secret, Limits(gap_s=180.0, errors=True)),
+    Scenario("rotate-secret", rotate_secret, UNNOTICED),
+)
+"""All scenarios. The last one but one leaves a secret behind, which the last one changes."""

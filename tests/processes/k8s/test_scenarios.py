@@ -1,0 +1,99 @@
+"""The scenarios: chosen by name, played in one order, with commands that the document has."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes.k8s.document import OPERATIONS, block, blocks, part
+from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
+from tests.processes.k8s.scenarios import (
+    FIRST_START,
+    RESTART,
+    SCENARIOS,
+    TYPED,
+    UNNOTICED,
+    choose_scenarios,
+)
+
+NOT_TYPED = {
+    "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
+    "kubectl get nodes --no-headers": "racks change nothing that a client sees",
+    "kubectl -n fencelog run repair": "has a node's name to be put in",
+}
+"""Blocks with kubectl that no scenario runs, and why."""
+
+
+def names(*given: str) -> list[str]:
+    return [scenario.name for scenario in choose_scenarios(given)]
+
+
+def test_all_are_played_unless_some_are_named() -> None:
+    assert names() == [scenario.name for scenario in SCENARIOS]
+    assert len(set(names())) == len(SCENARIOS)
+
+
+def test_some_are_played_in_the_order_of_all_after_the_first_apply() -> None:
+    assert names("kill-broker", "restart-bookies", "kill-broker") == [
+        "first-apply",
+        "restart-bookies",
+        "kill-broker",
+    ]
+    assert names("first-apply") == ["first-apply"]
+
+
+def test_a_name_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LookupError, match=r"no scenario kill-all; there are first-apply, "):
+        names("kill-broker", "kill-all")
+    assert main(["kill-all"]) == EXIT_NOTHING_TESTED
+    assert "no scenario kill-all" in capsys.readouterr().err
+
+
+def test_only_the_first_one_is_played_without_a_load() -> None:
+    assert [each.name for each in SCENARIOS if each.limits is None] == ["first-apply"]
+
+
+def test_a_planned_change_may_not_be_noticed() -> None:
+    planned = {each.name: each.limits for each in SCENARIOS}
+    for name in ("restart-bookies", "restart-brokers", "new-tag", "drain-node", "rotate-secret"):
+        assert planned[name] == UNNOTICED, name
+
+
+def test_names_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    assert capsys.readouterr().out.split() == names()
+
+
+def test_every_block_with_kubectl_is_run_or_excused() -> None:
+    found = [each.text for each in blocks() if each.language == "bash" and "kubectl" in each.text]
+    left_out = [text for text in found if not text.startswith((*TYPED, *NOT_TYPED))]
+    assert left_out == []
+    for begins in NOT_TYPED:
+        assert any(text.startswith(begins) for text in found), begins
+
+
+@pytest.mark.parametrize("begins", TYPED)
+def test_every_block_that_is_run_is_there(begins: str) -> None:
+    heading = "A lost zone" if begins.startswith("fencelog ") else None
+    assert block(begins, heading=heading).language == "bash"
+
+
+def test_a_part_of_a_block_ends_with_the_line_that_is_named() -> None:
+    bookies = part(
+        RESTART,
+        "kubectl -n fencelog rollout restart statefulset/bookie",
+        "kubectl -n fencelog rollout status statefulset/bookie",
+    )
+    assert bookies.splitlines() == [
+        "kubectl -n fencelog rollout restart statefulset/bookie",
+        "kubectl -n fencelog rollout status statefulset/bookie",
+    ]
+    with pytest.raises(LookupError):
+        part(RESTART, "kubectl -n fencelog rollout restart statefulset/absent", "kubectl")
+    with pytest.raises(LookupError, match=f"0 blocks of {OPERATIONS.name}"):
+        block("kubectl absent")
+
+
+def test_a_block_stands_below_its_heading() -> None:
+    assert block(FIRST_START).heading == "First start"
+    indented = [each for each in blocks() if "fencelog cookie repair --metadata" in each.text]
+    assert indented[0].text.startswith("fencelog cookie repair")
