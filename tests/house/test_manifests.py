@@ -125,6 +125,9 @@ def test_an_overlay_is_valid_and_holds_what_the_base_holds(
     servers = configuration(rendered).count("\nserver.")
     replicas = by_title(rendered, "StatefulSet/zookeeper")["spec"]["replicas"]
     assert (servers, replicas) == ((3, 3) if overlay == "prod" else (0, 1))
+    # Without the zone that has the most, three bookies remain.
+    bookies = by_title(rendered, "StatefulSet/bookie")["spec"]["replicas"]
+    assert bookies - (bookies + 2) // 3 >= 3 if overlay == "prod" else bookies == 3
 
 
 def test_a_bookie_leaves_by_a_job_that_policies_let_through(manifests: list[Manifest]) -> None:

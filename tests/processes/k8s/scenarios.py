@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -46,12 +46,13 @@ TYPED = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario. ``limits`` None: the load has not begun yet. ``breaks_nodes``: it takes a command
-    that does."""
+    """A scenario. ``limits`` None: the load has not begun yet. ``needs``: the one that has to be
+    played before. ``breaks_nodes``: it takes a command that does."""
 
     name: str
     play: Callable[[Installation], None]
     limits: Limits | None
+    needs: str = ""
     breaks_nodes: bool = False
 
 
@@ -62,8 +63,7 @@ def choose_scenarios(names: Sequence[str]) -> list[Scenario]:
     if unknown := [name for name in names if name not in known]:
         raise LookupError(f"no scenario {', '.join(unknown)}; there are {', '.join(known)}")
     chosen = {SCENARIOS[0].name, *names}
-    if "rotate-secret" in chosen:
-        chosen.add("introduce-secret")
+    chosen |= {each.needs for each in SCENARIOS if each.name in chosen}
     return [each for each in SCENARIOS if not names or each.name in chosen]
 
 
@@ -138,28 +138,29 @@ def kill_autorecovery(installed: Installation) -> None:
 
 def owner_of(installed: Installation, partition: int) -> str:
     """Return the pod of the broker that owns a partition. Raises CommandFailed."""
-    listed = installed.cluster.fencelog("topic", "stats", TOPIC, "--json")
-    stats = yaml.safe_load(listed)
-    found = re.search(r"broker-[0-9a-z]+-[0-9a-z]+", str(stats["partitions"][partition]))
-    if found is None:
-        raise CommandFailed(f"nobody owns partition {partition}: {listed}")
-    return found[0]
+    shown = installed.cluster.fencelog("topic", "internal", TOPIC, str(partition))
+    return str(json.loads(shown)["owner"])
 
 
 # -- lost nodes ------------------------------------------------------------------------------------
 
 
 def victim(installed: Installation) -> str:
-    """Return a node that has an owner of a partition, and not the load."""
-    owners = {owner_of(installed, 0), owner_of(installed, 1)}
-    nodes = [
-        pod["spec"]["nodeName"]
-        for pod in installed.pods("broker")
-        if pod["metadata"]["name"] in owners
-    ]
-    free = [node for node in nodes if node != installed.load_node]
-    others = [node for node in installed.nodes() if node != installed.load_node]
-    return (free or others)[0]
+    """Return a node without the load, with a broker that owns partitions 0 and 1. Raises
+    CommandFailed if there is none."""
+    for pod in installed.pods("broker"):
+        node = str(pod["spec"]["nodeName"])
+        if node != installed.load_node:
+            break
+    else:
+        raise CommandFailed("all brokers are on the node of the load")
+    broker = pod["metadata"]["name"]
+    for partition in (0, 1):
+        if owner_of(installed, partition) != broker:
+            moved = ("brokers", "unload", TOPIC, str(partition), "--to", broker)
+            installed.cluster.fencelog(*moved)
+    say(f"  {node} has {broker}, the owner of partitions 0 and 1")
+    return node
 
 
 def cut_node(installed: Installation) -> None:
@@ -229,17 +230,22 @@ def missing(installed: Installation, role: str) -> int:
 # -- more and fewer bookies ------------------------------------------------------------------------
 
 
-def scale_bookies(installed: Installation) -> None:
-    """Five bookies, with ledgers on all of them, and three again."""
-    cluster = installed.cluster
-    cluster.type(block(MORE_BOOKIES).text)
+def add_bookies(installed: Installation) -> None:
+    """Five bookies, with ledgers on all of them: three remain when a node with two is lost."""
+    installed.cluster.type(block(MORE_BOOKIES).text)
     installed.wait_ready()
     installed.seal()
     time.sleep(10)
+
+
+def remove_bookies(installed: Installation) -> None:
+    """Three bookies again, by the Job of the document."""
     runbook = block(FEWER_BOOKIES).text
     for bookie in (4, 3):
         typed = runbook.replace("bookie-4", f"bookie-{bookie}")
-        cluster.type(typed.replace("--replicas=4", f"--replicas={bookie}"), timeout_s=1200)
+        installed.cluster.type(
+            typed.replace("--replicas=4", f"--replicas={bookie}"), timeout_s=1200
+        )
 
 
 # -- ZooKeeper -------------------------------------------------------------------------------------
@@ -318,13 +324,14 @@ SCENARIOS = (
     Scenario("kill-broker", kill_broker, LOST_OWNER),
     Scenario("kill-zookeeper", kill_zookeeper, UNNOTICED),
     Scenario("kill-autorecovery", kill_autorecovery, UNNOTICED),
-    Scenario("cut-node", cut_node, LOST_NODE, breaks_nodes=True),
-    Scenario("pause-node", pause_node, LOST_NODE, breaks_nodes=True),
-    Scenario("lose-zone", lose_zone, LOST_NODE, breaks_nodes=True),
-    Scenario("drain-node", drain_node, UNNOTICED),
-    Scenario("scale-bookies", scale_bookies, UNNOTICED),
+    Scenario("add-bookies", add_bookies, UNNOTICED),
+    Scenario("cut-node", cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
+    Scenario("pause-node", pause_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
+    Scenario("lose-zone", lose_zone, LOST_NODE, needs="add-bookies", breaks_nodes=True),
+    Scenario("drain-node", drain_node, UNNOTICED, needs="add-bookies"),
+    Scenario("remove-bookies", remove_bookies, UNNOTICED, needs="add-bookies"),
     Scenario("stop-zookeeper", stop_zookeeper, UNNOTICED),
     Scenario("introduce-secret", introduce_secret, Limits(gap_s=180.0, errors=True)),
-    Scenario("rotate-secret", rotate_secret, UNNOTICED),
+    Scenario("rotate-secret", rotate_secret, UNNOTICED, needs="introduce-secret"),
 )
-"""All scenarios. The last one but one leaves a secret behind, which the last one changes."""
+"""All scenarios. Nodes are broken while there are five bookies: a new ledger takes three."""

@@ -41,6 +41,13 @@ def test_some_are_played_in_the_order_of_all_after_the_first_apply() -> None:
     assert names("first-apply") == ["first-apply"]
 
 
+def test_what_a_scenario_needs_is_played_before_it() -> None:
+    assert names("cut-node") == ["first-apply", "add-bookies", "cut-node"]
+    assert names("rotate-secret") == ["first-apply", "introduce-secret", "rotate-secret"]
+    order = names()
+    assert all(order.index(each.needs) < order.index(each.name) for each in SCENARIOS if each.needs)
+
+
 def test_a_name_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LookupError, match=r"no scenario kill-all; there are first-apply, "):
         names("kill-broker", "kill-all")
