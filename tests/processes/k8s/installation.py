@@ -33,6 +33,15 @@ WHOLE_S = 300.0
 _SMALL = {"cpu": "20m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
 """The requests of each container, so that three nodes of any size hold all."""
 
+_DOES_IT_ANSWER = """
+import sys, urllib.request
+try:
+    urllib.request.urlopen(sys.argv[1], timeout=3)
+    print("yes")
+except OSError:
+    print("no")
+"""
+
 
 class Installation:
     """The objects of one test. ``load_node``: never broken."""
@@ -194,6 +203,13 @@ class Installation:
         if "error" in answer:
             raise CommandFailed(f"the load cannot {request}: {answer['error']}")
         return answer
+
+    def answers(self, address: str) -> bool:
+        """Tell whether a broker answers the pod of the load within three seconds. Raises
+        CommandFailed if that pod cannot be asked."""
+        url = f"http://{address}:8080/healthz"
+        ask = ("exec", "load", "--", "python3.11", "-c", _DOES_IT_ANSWER, url)
+        return self._load(*ask).strip() == "yes"
 
     def _load(self, *arguments: str, timeout_s: float = 150) -> str:
         return self.cluster.kubectl("-n", LOAD_NAMESPACE, *arguments, timeout_s=timeout_s)

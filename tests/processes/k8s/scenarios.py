@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,53 +146,65 @@ def owner_of(installed: Installation, partition: int) -> str:
 # -- lost nodes ------------------------------------------------------------------------------------
 
 
-def victim(installed: Installation) -> str:
-    """Return a node without the load, with a broker that owns partitions 0 and 1. Raises
-    CommandFailed if there is none."""
-    for pod in installed.pods("broker"):
-        node = str(pod["spec"]["nodeName"])
-        if node != installed.load_node:
-            break
-    else:
+@dataclass(frozen=True)
+class Victim:
+    """A node without the load. ``address``: of its broker, which owns partitions 0 and 1."""
+
+    node: str
+    address: str
+
+
+def victim(installed: Installation) -> Victim:
+    """Have a broker own partitions 0 and 1, and return its node. Raises CommandFailed if all
+    brokers are beside the load."""
+    pods = [p for p in installed.pods("broker") if p["spec"]["nodeName"] != installed.load_node]
+    if not pods:
         raise CommandFailed("all brokers are on the node of the load")
-    broker = pod["metadata"]["name"]
+    broker, node = pods[0]["metadata"]["name"], pods[0]["spec"]["nodeName"]
     for partition in (0, 1):
         if owner_of(installed, partition) != broker:
             moved = ("brokers", "unload", TOPIC, str(partition), "--to", broker)
             installed.cluster.fencelog(*moved)
     say(f"  {node} has {broker}, the owner of partitions 0 and 1")
-    return node
+    return Victim(node, pods[0]["status"]["podIP"])
+
+
+@contextmanager
+def broken(
+    installed: Installation, verb: str, cure: str, nodes: list[str], address: str
+) -> Iterator[None]:
+    """Break nodes, see that the broker at the address is silent, and mend them at the end. Raises
+    CommandFailed if it still answers: then nothing was tried."""
+    installed.cluster.fault(verb, *nodes)
+    try:
+        if installed.answers(address):
+            raise CommandFailed(f"a broker answers although {verb} was done to {', '.join(nodes)}")
+        yield
+    finally:
+        installed.cluster.fault(cure, *nodes)
 
 
 def cut_node(installed: Installation) -> None:
-    node = victim(installed)
-    installed.cluster.fault("cut", node)
-    try:
+    chosen = victim(installed)
+    with broken(installed, "cut", "heal", [chosen.node], chosen.address):
         time.sleep(CUT_S)
-    finally:
-        installed.cluster.fault("heal", node)
 
 
 def pause_node(installed: Installation) -> None:
-    node = victim(installed)
-    installed.cluster.fault("pause", node)
-    try:
+    chosen = victim(installed)
+    with broken(installed, "pause", "resume", [chosen.node], chosen.address):
         time.sleep(PAUSE_S)
-    finally:
-        installed.cluster.fault("resume", node)
 
 
 def lose_zone(installed: Installation) -> None:
     """All nodes of a zone are cut off, and the runbook is followed."""
-    zone = installed.zone_of(victim(installed))
+    chosen = victim(installed)
+    zone = installed.zone_of(chosen.node)
     nodes = [node for node in installed.nodes() if installed.zone_of(node) == zone]
-    installed.cluster.fault("cut", *nodes)
-    try:
+    with broken(installed, "cut", "heal", nodes, chosen.address):
         time.sleep(20)  # Until pods of the zone are known not to be ready: commands go to others.
         installed.cluster.type(block(ZONE_IS_LOST, heading="A lost zone").text)
         time.sleep(ZONE_S - 20)
-    finally:
-        installed.cluster.fault("heal", *nodes)
     installed.wait_ready()
     installed.cluster.type(block(ZONE_IS_BACK, heading="A lost zone").text)
 
