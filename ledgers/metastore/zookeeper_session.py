@@ -44,6 +44,12 @@ START_TIMEOUT_MS = 6_000
 CLOSE_TIMEOUT_MS = 2_000
 """The time for the end of a session at the server; without it the session ends by its timeout."""
 
+FIRST_ATTEMPTS = 6
+"""The attempts to connect that the time of all servers allows at first; each round of attempts has
+twice the time of the one before. A name of all servers, such as a Service of Kubernetes, may lead
+to one that is dead: a third of the session is left when a silent server is given up, and has to
+suffice for the next attempt."""
+
 _RECONNECT_DELAY_S = 0.1
 _RECONNECT_DELAY_MAX_S = 1.0
 
@@ -190,23 +196,27 @@ class ZooKeeperSession:
 
     async def _keep_connected(self) -> None:
         delay_s = _RECONNECT_DELAY_S
+        all_s = min(self._timeout_ms, START_TIMEOUT_MS) / 1000
+        first_s, most_s = all_s / FIRST_ATTEMPTS, all_s / len(self._hosts)
+        attempt_s = min(first_s, most_s)
         while True:
+            is_used = False
             for host in self._hosts:
-                connection = await self._connect(host)
+                connection = await self._connect(host, attempt_s)
                 if connection is not None:
-                    delay_s = _RECONNECT_DELAY_S
+                    delay_s, is_used = _RECONNECT_DELAY_S, True
                     await self._use(connection)
+            attempt_s = min(first_s if is_used else 2 * attempt_s, most_s)
             # Not all clients at once.
             await asyncio.sleep(delay_s * (1 + self._host.fraction()) / 2)
             delay_s = min(2 * delay_s, _RECONNECT_DELAY_MAX_S)
 
-    async def _connect(self, address: str) -> ZooKeeperConnection | None:
+    async def _connect(self, address: str, timeout_s: float) -> ZooKeeperConnection | None:
         """Try one server, twice if it says that the session has expired."""
         host, _, port = address.rpartition(":")
-        timeout_ms = min(self._timeout_ms, START_TIMEOUT_MS) / len(self._hosts)
         while True:
             try:
-                async with asyncio.timeout(timeout_ms / 1000):
+                async with asyncio.timeout(timeout_s):
                     return await ZooKeeperConnection.open(
                         host.strip("[]"),
                         int(port),

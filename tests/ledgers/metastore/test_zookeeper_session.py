@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore import zookeeper_session
 from fencelog.ledgers.metastore.zookeeper_session import ZooKeeperSession
@@ -28,11 +29,13 @@ class HostOfOneOrder(SystemHost):
 
 
 @asynccontextmanager
-async def server(hello: bytes) -> AsyncIterator[str]:
-    """Run a server that greets every client and says no more; yield its address."""
+async def service(*hellos: bytes) -> AsyncIterator[str]:
+    """Run a name of servers that greet each client so, and say no more: each connection reaches the
+    next one, the last one from then on. Yield its address."""
+    left = list(hellos)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(hello)
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
         try:
             while await reader.read(4096):
                 pass
@@ -59,7 +62,7 @@ async def test_a_silent_server_does_not_use_up_the_time_to_start(
 ) -> None:
     monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 2_000)
     monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
-    async with server(b"") as silent, server(CONNECTED) as well:
+    async with service(b"") as silent, service(CONNECTED) as well:
         session = session_at(silent, well)
         await session.start()
         assert session.session_id == 5
@@ -71,8 +74,45 @@ async def test_a_name_that_no_resolver_takes_leaves_the_other_servers(
 ) -> None:
     monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 2_000)
     monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
-    async with server(CONNECTED) as well:
+    async with service(CONNECTED) as well:
         session = session_at("zk..1:2181", well)
         await session.start()
         assert session.session_id == 5
         await session.close()
+
+
+async def test_a_name_of_several_servers_is_tried_again_when_one_of_them_is_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One attempt takes a part of the time in which the session has to be resumed."""
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 3_000)
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
+    async with service(b"", CONNECTED) as name:
+        session = session_at(name)
+        began = asyncio.get_running_loop().time()
+        await session.start()
+        assert asyncio.get_running_loop().time() - began < 1.5
+        assert session.session_id == 5
+        await session.close()
+
+
+async def test_attempts_take_longer_where_servers_are_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 600)
+    async with service(b"") as slow:
+        session = session_at(slow)
+        timeouts: list[float] = []
+        connect = session._connect
+
+        async def recorded(address: str, timeout_s: float) -> None:
+            timeouts.append(round(timeout_s, 3))
+            await connect(address, 0.001)
+
+        monkeypatch.setattr(session, "_connect", recorded)
+        monkeypatch.setattr(zookeeper_session, "_RECONNECT_DELAY_S", 0.01)
+        monkeypatch.setattr(zookeeper_session, "_RECONNECT_DELAY_MAX_S", 0.01)
+        with pytest.raises(FencelogError):
+            await session.start()
+        await session.close()
+    assert timeouts[:5] == [0.1, 0.2, 0.4, 0.6, 0.6]
