@@ -14,7 +14,7 @@ import yaml
 
 from tests.processes.k8s.cluster import CommandFailed, say, wait_until
 from tests.processes.k8s.document import block, part
-from tests.processes.k8s.installation import NEXT_TAG, TAG, TOPIC, Installation
+from tests.processes.k8s.installation import NEXT_TAG, PARTITIONS, TAG, TOPIC, Installation
 from tests.processes.k8s.table import Limits
 
 UNNOTICED = Limits(gap_s=1.0, errors=False)
@@ -37,10 +37,21 @@ ROLL = "k8s/roll_bookies.sh"
 UPDATE = "kubectl apply -k overlay -l"
 MORE_BOOKIES = "kubectl -n fencelog scale statefulset/bookie --replicas=5"
 FEWER_BOOKIES = "sed s/BOOKIE/bookie-4/"
+RACKS = "kubectl get nodes --no-headers"
 ZONE_IS_LOST = "fencelog autorecovery off"
 ZONE_IS_BACK = "fencelog autorecovery on"
 TYPED = (
-    *(FIRST_START, RESTART, ROLL, UPDATE, MORE_BOOKIES, FEWER_BOOKIES, ZONE_IS_LOST, ZONE_IS_BACK),
+    *(
+        FIRST_START,
+        RESTART,
+        ROLL,
+        UPDATE,
+        RACKS,
+        MORE_BOOKIES,
+        FEWER_BOOKIES,
+        ZONE_IS_LOST,
+        ZONE_IS_BACK,
+    ),
 )
 """The blocks of OPERATIONS.md that scenarios run, by their beginnings."""
 
@@ -64,7 +75,9 @@ def choose_scenarios(names: Sequence[str]) -> list[Scenario]:
     if unknown := [name for name in names if name not in known]:
         raise LookupError(f"no scenario {', '.join(unknown)}; there are {', '.join(known)}")
     chosen = {SCENARIOS[0].name, *names}
-    chosen |= {each.needs for each in SCENARIOS if each.name in chosen}
+    for each in reversed(SCENARIOS):  # What is needed stands before it, and may need another one.
+        if each.name in chosen and each.needs:
+            chosen.add(each.needs)
     return [each for each in SCENARIOS if not names or each.name in chosen]
 
 
@@ -243,6 +256,12 @@ def missing(installed: Installation, role: str) -> int:
 # -- more and fewer bookies ------------------------------------------------------------------------
 
 
+def set_racks(installed: Installation) -> None:
+    """The zone of each node becomes the rack of its bookies: no two copies of one zone."""
+    installed.cluster.type(block(RACKS).text)
+    installed.wait_ready()
+
+
 def add_bookies(installed: Installation) -> None:
     """Five bookies, with ledgers on all of them: three remain when a node with two is lost."""
     installed.cluster.type(block(MORE_BOOKIES).text)
@@ -267,14 +286,16 @@ def remove_bookies(installed: Installation) -> None:
 def stop_zookeeper(installed: Installation) -> None:
     """ZooKeeper is away; what is open goes on, and its brokers stay ready."""
     cluster = installed.cluster
+    # A broker without an open partition can open none, and is not ready.
+    needed = {owner_of(installed, partition) for partition in range(PARTITIONS)}
+    needed |= {pod["metadata"]["name"] for pod in installed.pods("bookie")}
     cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=0")
     try:
         time.sleep(ZOOKEEPER_S)
-        for role in ("broker", "bookie"):
-            if unready := [
-                pod["metadata"]["name"] for pod in installed.pods(role) if not is_ready(pod)
-            ]:
-                raise CommandFailed(f"not ready while ZooKeeper is away: {unready}")
+        pods = [*installed.pods("broker"), *installed.pods("bookie")]
+        ready = {pod["metadata"]["name"] for pod in pods if is_ready(pod)}
+        if unready := sorted(needed - ready):
+            raise CommandFailed(f"not ready while ZooKeeper is away: {', '.join(unready)}")
     finally:
         cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=3")
 
@@ -337,7 +358,8 @@ SCENARIOS = (
     Scenario("kill-broker", kill_broker, LOST_OWNER),
     Scenario("kill-zookeeper", kill_zookeeper, UNNOTICED),
     Scenario("kill-autorecovery", kill_autorecovery, UNNOTICED),
-    Scenario("add-bookies", add_bookies, UNNOTICED),
+    Scenario("set-racks", set_racks, UNNOTICED),
+    Scenario("add-bookies", add_bookies, UNNOTICED, needs="set-racks"),
     Scenario("cut-node", cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("pause-node", pause_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("lose-zone", lose_zone, LOST_NODE, needs="add-bookies", breaks_nodes=True),

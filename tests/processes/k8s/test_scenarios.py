@@ -17,7 +17,6 @@ from tests.processes.k8s.scenarios import (
 
 NOT_TYPED = {
     "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
-    "kubectl get nodes --no-headers": "racks change nothing that a client sees",
     "kubectl -n fencelog run repair": "has a node's name to be put in",
 }
 """Blocks with kubectl that no scenario runs, and why."""
@@ -42,7 +41,7 @@ def test_some_are_played_in_the_order_of_all_after_the_first_apply() -> None:
 
 
 def test_what_a_scenario_needs_is_played_before_it() -> None:
-    assert names("cut-node") == ["first-apply", "add-bookies", "cut-node"]
+    assert names("cut-node") == ["first-apply", "set-racks", "add-bookies", "cut-node"]
     assert names("rotate-secret") == ["first-apply", "introduce-secret", "rotate-secret"]
     order = names()
     assert all(order.index(each.needs) < order.index(each.name) for each in SCENARIOS if each.needs)
