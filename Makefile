@@ -1,5 +1,6 @@
 # Every task of the project. `make run` needs Python alone; `make test` and `make demo` also need
-# Java 17 or newer, for ZooKeeper and Spark. Nothing is installed outside .venv.
+# Java 17 or newer, for ZooKeeper and Spark. Nothing is installed outside .venv, except by `make test`
+# the Debian package of a browser, where it is root.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -54,7 +55,7 @@ bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers
 # -- checking --------------------------------------------------------------------------------------
 
 .PHONY: test
-test: java lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
+test: java chromium lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
 
 .PHONY: pytest
 pytest: $(VENV)/.installed-all $(VENV)/.compiled $(if $(ARGS),,$(OLDEST_INSTALLED))  ## Run the tests alone (ARGS="tests/bookie -k journal")
@@ -177,6 +178,15 @@ java:
 	  | sed -n 's/.* version "\([0-9]*\).*/\1/p' | { read -r major && test "$$major" -ge 17; } \
 	  || { echo "Java 17 or newer is needed for ZooKeeper and Spark:" \
 	  "apt install openjdk-17-jre-headless (or a newer one)" >&2; exit 1; }
+
+# The browser of the console's tests. Root on Debian gets its package; others are told its name.
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq \
+	    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	      chromium fonts-dejavu-core; } \
+	  || { echo "Chromium is needed for the tests of the console: apt install chromium" >&2; exit 1; }
 
 .PHONY: constraints
 constraints:  ## Resolve constraints.txt anew
