@@ -3,7 +3,10 @@ answers at once."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +90,18 @@ EXIT_UNKNOWN = 3
 
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
+
+
+@contextmanager
+def ending_with_its_reader() -> Iterator[None]:
+    """End the command with EXIT_BROKEN_PIPE, and quietly, when the reader of its output has closed
+    it, as `head` does."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python's own flush at exit must not fail either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
 def complain(what: str) -> None:

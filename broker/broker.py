@@ -16,6 +16,7 @@ from fencelog.broker.background.sweep import Sweep, Sweeper
 from fencelog.broker.background.unloading import Unloading, few_at_a_time
 from fencelog.broker.cluster.balance_core import PartitionKey
 from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.cluster.event_recorder import EventRecorder
 from fencelog.broker.cluster.peers import NoPeers, Peers
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -64,6 +65,7 @@ class Broker:
         self.subscriptions = SubscriptionRegistry(store, host=host)
         self.directory = BrokerDirectory(store, host=host, config=config)
         self.metrics = BrokerCounts()
+        self.events = EventRecorder(config, self.metrics, host, self.directory.is_registered)
         self._store = store
         self._cursor_reconciler = CursorReconciler(self.subscriptions, self.open_slots)
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
@@ -79,6 +81,7 @@ class Broker:
             bookie_addresses=self.bookie_addresses,
             complete_cursors=self._cursor_reconciler.complete,
             metrics=self.metrics,
+            events=self.events,
         )
         self._slots: dict[PartitionKey, PartitionSlot] = {}
         self._known = TopicCache(
@@ -94,7 +97,7 @@ class Broker:
             policy=config.balance,
         )
         self._unloading = Unloading(
-            self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
+            self._slots, self.directory, self._balancer, self.events, config.drain_timeout_s
         )
         self.compaction = CompactionScheduler(self._open_logs, host)
         self._retention = RetentionScheduler(self._open_logs, period_s=config.retention_check_s)
@@ -117,6 +120,9 @@ class Broker:
 
     async def close(self) -> None:
         """Refuse new requests, finish appends, seal logs, give up every partition."""
+        if not self.is_draining:  # which has waited for them
+            await self.events.flush()
+        await self.events.close()
         self._closed = True
         self.directory.set_draining()
         await self._unloading.stop()
@@ -256,6 +262,7 @@ class Broker:
 
     def _topic_gone(self, info: TopicInfo) -> None:
         error = FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"topic {info.name} was deleted")
+        self.events.forget(info.topic_id)
         for partition in range(info.config.partitions):
             slot = self._slots.pop((info.name, partition), None)
             if slot is not None:
@@ -279,6 +286,9 @@ class Broker:
         """
         info = await self.topic(topic)
         if await self._ownership.remove_dead(info.topic_id, partition, url):
+            broker_id = self.directory.id_at(url)
+            if broker_id is not None:
+                self.events.owner_unreachable(broker_id, url, topic, partition)
             for slot in self._slots.values():  # once for all that it owned: they are claimed next
                 slot.forget_owner(url)
         else:

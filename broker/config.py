@@ -62,3 +62,5 @@ class BrokerConfig:
     """The time from one search for unused ledgers to the next, over all brokers."""
     sweep_grace_s: float = SWEEP_GRACE_S
     """The age below which a ledger is never taken for one of a topic that is gone."""
+    record_events: bool = False
+    """The switch of the timeline of events, see ``cluster.event_recorder``."""

@@ -300,6 +300,57 @@ TOPIC_TOTALS_MS = 2_000
 """The age up to which a broker's figures of topics are used again: a console that is refreshed
 every few seconds costs one look at all partitions, however many people watch it."""
 
+# -- the timeline of events ------------------------------------------------------------------------
+
+MAX_QUEUED_EVENTS = 10_000
+"""The events of one broker that wait to be appended, some 3 MB: a broker that takes 10,000
+partitions over at once records each. Over it an event is dropped and counted."""
+
+EVENT_BATCH = 500
+"""The events in one append: some 150 KiB, rendered in a millisecond."""
+
+EVENT_LINGER_MS = 100
+"""The time that the first event of a batch waits for others: an event seldom comes alone, and a
+person does not notice it."""
+
+EVENT_APPEND_MS = 30_000
+"""The time limit of one append of events; after it the outcome is unknown. Longer than a takeover
+of the topic may take."""
+
+EVENT_PAUSE_MS = 1_000
+"""The pause after an append of events that failed."""
+
+EVENT_REPEAT_MS = 5 * 60 * 1000
+"""The time for which an append of unknown outcome is repeated: half of
+``EVENT_WINDOW_MS``, so that the key is certainly remembered."""
+
+EVENT_WINDOW_MS = 10 * 60 * 1000
+"""The time for which the topic of events remembers the key of an append."""
+
+EVENT_FLUSH_MS = 1_000
+"""The time for which a broker that drains or ends waits for its last events to be durable."""
+
+UNREACHABLE_FOR_MS = 10_000
+"""The time for which a broker whose port refused connections counts as unreachable in the record of
+takeovers: as long as its partitions take to be requested again."""
+
+MAX_EVENT_TEXT = 300
+"""The characters of an error in an event."""
+
+EVENTS_RETENTION_MS = 30 * 24 * 3600 * 1000
+EVENTS_RETENTION_BYTES = 256 * MIB
+"""The time for which events are kept, or the size up to which they are: a million of them, each an
+answer to "what happened last month?"."""
+
+EVENTS_ROLL_BYTES = 16 * MIB
+"""The size of a ledger of events: retention deletes whole ledgers."""
+
+MAX_EVENTS_PAGE = 1_000
+"""The events in one answer: some 400 KB of JSON."""
+
+MAX_EVENTS_SCANNED = 10_000
+"""The events that are read for one answer that a filter makes short: some 30 ms, in steps."""
+
 # -- figures --------------------------------------------------------------------------------------
 
 SHOWN_TOPICS = 100

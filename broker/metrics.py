@@ -20,12 +20,14 @@ class BrokerCounts:
         "cached_reads",
         "dead_lettered_messages",
         "delivered_messages",
+        "dropped_events",
         "fenced_ledgers",
         "ledger_list_conflicts",
         "ledger_reads",
         "ledger_time",
         "lost_partitions",
         "queue_time",
+        "recorded_events",
         "redelivered_messages",
         "replaced_ledgers",
         "rolls",
@@ -56,3 +58,7 @@ class BrokerCounts:
         self.delivered_messages = 0
         self.redelivered_messages = 0
         self.dead_lettered_messages = 0
+        self.recorded_events = 0
+        """Events that are durable in the topic of events."""
+        self.dropped_events = 0
+        """Events that are not, or of which that is not known."""

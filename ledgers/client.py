@@ -29,7 +29,12 @@ from fencelog.ledgers.recovery.recovery import (
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
-from fencelog.ledgers.writer.writer import LedgerWriter, OnAcknowledged, OnFailure
+from fencelog.ledgers.writer.writer import (
+    LedgerWriter,
+    OnAcknowledged,
+    OnEnsembleChange,
+    OnFailure,
+)
 
 DEFAULT_COPIES = 3
 """The number of copies of every entry. With Qa = 2, any one bookie may be lost without the loss of
@@ -90,8 +95,13 @@ class NewLedger:
         return creation_of(self.metadata)
 
 
+def _ignore(_before: LedgerMetadata, _after: LedgerMetadata) -> None:
+    """Do nothing: nobody wants to know."""
+
+
 class LedgerClient:
-    """All operations of a process on ledgers. One per process; safe to use from all its tasks."""
+    """All operations of a process on ledgers. One per process; safe to use from all its tasks.
+    ``on_ensemble_change`` is called after each change by a writer."""
 
     def __init__(
         self,
@@ -105,6 +115,7 @@ class LedgerClient:
     ) -> None:
         """Create a client. ``metrics``: the figures to add to (None: its own)."""
         self.metrics = metrics or LedgerCounts()
+        self.on_ensemble_change: OnEnsembleChange = _ignore
         self._bookies = bookies
         self._outbox = Outbox(bookies)
         self._host = host
@@ -196,7 +207,11 @@ class LedgerClient:
             on_failure=on_failure,
             options=self._writer_options,
             metrics=self.metrics,
+            on_ensemble_change=self._ensemble_changed,
         )
+
+    def _ensemble_changed(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
+        self.on_ensemble_change(before, after)
 
     async def open(self, ledger_id: int) -> LedgerReader:
         """Open for reading without fencing: a live writer is not disturbed. Raises

@@ -24,6 +24,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "bookies": ("bookies",),
     "brokers": ("brokers",),
     "doctor": ("doctor",),
+    "events": ("events",),
     "healing.check": ("check",),
     "ledger": ("ledger",),
     "metadata": ("metadata",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -11,12 +10,12 @@ from typing import Annotated
 import typer
 
 from fencelog.api.console import (
-    EXIT_BROKEN_PIPE,
     SERVER,
     FollowOption,
     LimitOption,
     ServerOption,
     TopicArgument,
+    ending_with_its_reader,
     topic_name,
 )
 
@@ -92,16 +91,12 @@ def read(
         from_time_us=None if from_time is None else time_us(from_time),
         view=view.value,
     )
-    try:
+    with ending_with_its_reader():
         run_on_uvloop(read_lines(options, sys.stdout.buffer))
-    except BrokenPipeError:
-        # The reader of the output has closed it; Python's own flush at exit must not fail either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
-def time_us(text: str) -> int:
-    """Return the µs since 1970 UTC of a time as users write it. Raises
+def time_us(text: str, option: str = "--from-time") -> int:
+    """Return the µs since 1970 UTC of a time as users write it, as the value of an option. Raises
     FencelogError(BAD_REQUEST)."""
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -111,7 +106,7 @@ def time_us(text: str) -> int:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise FencelogError(
-            ErrorCode.BAD_REQUEST, f"--from-time is ISO 8601 or µs since 1970, not {text[:40]!r}"
+            ErrorCode.BAD_REQUEST, f"{option} is ISO 8601 or µs since 1970, not {text[:40]!r}"
         ) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)

@@ -87,6 +87,16 @@ ReadOnlyAtOption = Annotated[
 ]
 
 
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+EventsOption = Annotated[
+    Switch, typer.Option(help="off: the timeline has no events of these brokers.")
+]
+
+
 def add_to(app: typer.Typer) -> None:
     for command in (standalone, broker, zookeeper, cluster):
         app.command()(command)
@@ -105,6 +115,7 @@ def standalone(
     insecure: InsecureOption = False,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
+    events: EventsOption = Switch.ON,
     child: ChildOption = False,
 ) -> None:
     """Run the whole service in one process."""
@@ -113,22 +124,17 @@ def standalone(
     from fencelog.api.processes.standalone import standalone as service
 
     browsers = BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ()))
-    config = StandaloneConfig(data, http, bookies, browsers)
+    config = StandaloneConfig(data, http, bookies, browsers, events is Switch.ON)
     run_process(service(config), _print_addresses_standalone, child=child)
 
 
-class RecoverySwitch(StrEnum):
-    ON = "on"
-    OFF = "off"
-
-
 JournalSyncOption = Annotated[
-    RecoverySwitch,
+    Switch,
     typer.Option(help="off: a power loss takes acknowledged entries of this bookie."),
 ]
 
 JournalWriteOption = Annotated[
-    RecoverySwitch, typer.Option(help="off: so does any crash; half the bytes are written.")
+    Switch, typer.Option(help="off: so does any crash; half the bytes are written.")
 ]
 
 
@@ -144,8 +150,8 @@ def bookie(
     rack: RackOption = "default",
     rack_file: RackFileOption = None,
     node: NodeOption = "",
-    journal_sync: JournalSyncOption = RecoverySwitch.ON,
-    journal_write: JournalWriteOption = RecoverySwitch.ON,
+    journal_sync: JournalSyncOption = Switch.ON,
+    journal_write: JournalWriteOption = Switch.ON,
     read_only_at: ReadOnlyAtOption = 0.95,
     repair_cookie: Annotated[
         bool,
@@ -175,8 +181,8 @@ def bookie(
         bookie_id=id,
         read_only_at=read_only_at,
         writable_at=read_only_at - 0.05,
-        journal_sync=journal_sync is RecoverySwitch.ON,
-        journal_write=journal_write is RecoverySwitch.ON,
+        journal_sync=journal_sync is Switch.ON,
+        journal_write=journal_write is Switch.ON,
         repair_cookie=repair_cookie,
     )
     config = BookieProcessConfig(
@@ -227,6 +233,7 @@ def broker(
     insecure: InsecureOption = False,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
+    events: EventsOption = Switch.ON,
     child: ChildOption = False,
 ) -> None:
     """Run a broker: topics over HTTP."""
@@ -244,6 +251,7 @@ def broker(
         BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ())),
         linger_seconds,
         accept_secret_file,
+        events is Switch.ON,
     )
     run_process(broker_process(config), print_addresses, child=child)
 
@@ -272,6 +280,7 @@ def cluster(
     session_ms: SessionOption = 6000,
     tick_ms: TickOption = 500,
     secret_file: SecretOption = None,
+    events: EventsOption = Switch.ON,
     child: ChildOption = False,
 ) -> None:
     """Run a local cluster of processes.
@@ -280,7 +289,15 @@ def cluster(
     from fencelog.api.local_cluster.cluster import ClusterConfig, cluster_service
 
     config = ClusterConfig(
-        data, bookies, brokers, http_port, secret_file, session_ms, tick_ms, autorecovery=()
+        data,
+        bookies,
+        brokers,
+        http_port,
+        secret_file,
+        session_ms,
+        tick_ms,
+        autorecovery=(),
+        record_events=events is Switch.ON,
     )
     run_process(cluster_service(config), _print_addresses_cluster, child=child)
 

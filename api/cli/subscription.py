@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from enum import Enum
@@ -13,7 +12,6 @@ import typer
 
 from fencelog.api.cli.read import Output
 from fencelog.api.console import (
-    EXIT_BROKEN_PIPE,
     SERVER,
     FollowOption,
     LimitOption,
@@ -21,6 +19,7 @@ from fencelog.api.console import (
     TopicArgument,
     YesOption,
     ask_first,
+    ending_with_its_reader,
     told,
     topic_name,
 )
@@ -153,12 +152,8 @@ def pull(
         lease_ms=lease_ms,
         as_json=output is Output.JSON,
     )
-    try:
+    with ending_with_its_reader():
         run_on_uvloop(pull_lines(options, sys.stdout.buffer))
-    except BrokenPipeError:
-        # The reader of the output has closed it; Python's own flush at exit must not fail either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
 def ack(

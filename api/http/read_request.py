@@ -77,7 +77,7 @@ def read_request(exchange: Exchange) -> ReadRequest:
         start=start,
         limit=limit,
         max_bytes=max_bytes,
-        wait_ms=_wait_ms(query.get("wait", "0")),
+        wait_ms=parse_wait_ms(query.get("wait", "0")),
         value_form=value_form(query.get("as", ValueForm.TEXT.value)),
         media_type=media_type,
         compacted=_is_compacted(query.get("view", "log")),
@@ -128,7 +128,8 @@ def _is_compacted(text: str) -> bool:
     return text == "compacted"
 
 
-def _wait_ms(text: str) -> int:
+def parse_wait_ms(text: str) -> int:
+    """Return the time of a long poll, given in seconds. Raises FencelogError(BAD_REQUEST)."""
     try:
         seconds = float(text)
     except ValueError:

@@ -44,7 +44,7 @@ class ClusterConfig:
     ``session_ms``: how long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two.
     ``places``: of processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``,
     ``broker-1``). ``racks``: of bookies, by name. ``autorecovery``: the options of a process that
-    heals the cluster (None: none runs)."""
+    heals the cluster (None: none runs). ``record_events``: by brokers, in the timeline."""
 
     data_dir: Path
     bookies: int = 3
@@ -56,6 +56,7 @@ class ClusterConfig:
     places: Mapping[str, ProcessPlacement] = field(default_factory=dict)
     racks: Mapping[str, str] = field(default_factory=dict)
     autorecovery: tuple[str, ...] | None = None
+    record_events: bool = True
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ class Cluster:
         http = self._http.get(name, f"{place.host}:{port}")
         copies = min(DEFAULT_COPIES, self.config.bookies)
         command = ["broker", "--id", name, "--http", http, "--copies", str(copies)]
-        command += place.consent
+        command += [*place.consent, *["--events", "off"] * (not self.config.record_events)]
         broker = await self._start(self.brokers, name, command)
         self._http[name] = self.url_of(broker).removeprefix("http://")
         return broker

@@ -35,6 +35,8 @@ def broker_metrics(counted: BrokerCounts, *, pending_bytes: int) -> Iterator[Met
     yield sample("fencelog_broker_delivered_messages", counted.delivered_messages)
     yield sample("fencelog_broker_redelivered_messages", counted.redelivered_messages)
     yield sample("fencelog_broker_dead_lettered_messages", counted.dead_lettered_messages)
+    yield sample("fencelog_broker_recorded_events", counted.recorded_events)
+    yield sample("fencelog_broker_dropped_events", counted.dropped_events)
 
 
 def ledger_metrics(counted: LedgerCounts) -> Iterator[Metric]:

@@ -93,6 +93,10 @@ BROKER = {
     "fencelog_broker_dead_lettered_messages": Row(
         _C, "", "Messages forwarded to a dead letter topic"
     ),
+    "fencelog_broker_recorded_events": Row(_C, "", "Events of the timeline that are durable"),
+    "fencelog_broker_dropped_events": Row(
+        _C, "", "Events of the timeline that were dropped, or of unknown outcome"
+    ),
 }
 """The metrics of one broker, over all its partitions."""
 

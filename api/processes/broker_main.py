@@ -43,7 +43,8 @@ class BrokerProcessConfig:
     brokers of each other (None: none). ``drain_timeout_s``: for the transfer of all partitions at
     the end. ``linger_s``: how long HTTP goes on at least once the process is to end, until no proxy
     sends requests any more. ``browsers``: who may ask over HTTP. ``accepted_secret_file``: another
-    secret that brokers may know instead, while it is changed."""
+    secret that brokers may know instead, while it is changed. ``record_events``: in the
+    timeline."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
@@ -55,6 +56,7 @@ class BrokerProcessConfig:
     browsers: BrowserAccess = NO_OTHERS
     linger_s: float = 0.0
     accepted_secret_file: Path | None = None
+    record_events: bool = True
 
 
 @contextlib.asynccontextmanager
@@ -85,6 +87,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 drain_timeout_s=config.drain_timeout_s,
                 browsers=config.browsers,
                 linger_s=config.linger_s,
+                record_events=config.record_events,
             )
         )
         yield Running({"role": "broker", "http": url})
@@ -105,11 +108,11 @@ async def serving_broker(
     browsers: BrowserAccess = NO_OTHERS,
     linger_s: float = 0.0,
     measured: Sequence[Bookie] = (),
+    record_events: bool = True,
 ) -> AsyncIterator[str]:
     """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``secret``: of the cluster, for bookies
-    elsewhere and for the links between brokers; ``measured``: the bookies whose metrics this
-    process shows.
+    elsewhere and links between brokers; ``measured``: the bookies whose metrics are shown here.
 
     The socket is bound before the broker starts, since the broker registers its address, and
     accepts only afterwards. Leaving transfers all partitions to other brokers while HTTP goes on,
@@ -131,10 +134,12 @@ async def serving_broker(
             url=(advertise or url_of(sock)).rstrip("/"),
             policy=Policy().with_replication(replication or Replication()),
             drain_timeout_s=drain_timeout_s,
+            record_events=record_events,
         )
         links = Links(secret)
         stack.push_async_callback(links.close)
         broker = Broker(store, ledgers, host=host, config=config, peers=LinkPeers(links))
+        ledgers.on_ensemble_change = broker.events.ensemble_changed
         await broker.start()
         stack.push_async_callback(broker.close)
         counted = ProcessCounts(ledgers.metrics, measured)

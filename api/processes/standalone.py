@@ -42,12 +42,14 @@ from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
 class StandaloneConfig:
     """The configuration of the process. ``http``: the address to listen on. ``bookies``: storage
     nodes in the process, each with a copy of what its ledgers ask for; fewer than 3 make fewer
-    copies unless a topic says otherwise. ``browsers``: who may ask over HTTP."""
+    copies unless a topic says otherwise. ``browsers``: who may ask over HTTP. ``record_events``: in
+    the timeline."""
 
     data_dir: Path
     http: str = "127.0.0.1:8080"
     bookies: int = 3
     browsers: BrowserAccess = NO_OTHERS
+    record_events: bool = True
 
 
 @contextlib.asynccontextmanager
@@ -97,6 +99,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                 replication=Replication.of_copies(min(DEFAULT_COPIES, config.bookies)),
                 browsers=config.browsers,
                 measured=bookies,
+                record_events=config.record_events,
             )
         )
         yield Running(

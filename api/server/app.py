@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fencelog.api.admin.event_log import EventLog, EventTopic
 from fencelog.api.admin.ledger_view import LedgerView
 from fencelog.api.admin.partition_admin import PartitionAdmin
 from fencelog.api.http.accept import preferred
@@ -62,6 +63,7 @@ from fencelog.api.server.health import Health
 from fencelog.api.server.methods import answer_other_method
 from fencelog.api.server.origins_core import Origins
 from fencelog.api.subscriptions.app import build_subscriptions
+from fencelog.api.subscriptions.dead_letters import Appending
 from fencelog.api.web_console.files import console_pages
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -262,7 +264,7 @@ def build_app(
     secret: SharedSecret | None = None,
     counted: ProcessCounts | None = None,
 ) -> Application:
-    """Build the application of a broker that has been started.
+    """Build the application of a broker that has been started, and have its events appended.
 
     ``store``: of the cluster's metadata; ``links``: to other brokers; ``secret``: that they ask
     for, and are asked for, on links; ``counted``: what else of this process ``/metrics``
@@ -302,7 +304,9 @@ def build_app(
     def load() -> Framework:
         return _load_framework(broker, store, bookies, LinkPeers(links), lifecycle, metrics, others)
 
-    pages = {**Health(broker.check_ready).pages(), **console_pages()}
+    broker.events.start(EventTopic(broker, Appending(ownership, forwarder)))
+    events = EventLog(ownership, waits).pages()
+    pages = {**Health(broker.check_ready).pages(), **console_pages(), **events}
     app = Application(endpoints, pages, Administration(load), links, waits, metrics, produce)
     config = broker.config
     app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)

@@ -94,7 +94,8 @@ class _Generator:
         ]
 
     def _parameters(self, asked: Operation, path: str) -> list[Json]:
-        query = [(name, "query", *QUERY[name]) for name in sorted(asked.query)]
+        meanings = {**QUERY, **asked.meanings}
+        query = [(name, "query", *meanings[name]) for name in sorted(asked.query)]
         headers = [
             (name.decode().title(), "header", *HEADERS[name]) for name in sorted(asked.headers)
         ]

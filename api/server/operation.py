@@ -46,7 +46,8 @@ SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
 class Operation(NamedTuple):
     """A request. ``request``: its method, a blank, its path. ``about``: a summary, and after the
     first full stop what else to know. ``answer`` and ``body``: the shape of JSON, or shapes by
-    media type; None: no content."""
+    media type; None: no content. ``query``: the names of parameters, those with a meaning of their
+    own in ``meanings``, the others in ``parameters.QUERY``."""
 
     request: str
     name: str
@@ -58,3 +59,4 @@ class Operation(NamedTuple):
     query: frozenset[str] = frozenset()
     headers: frozenset[bytes] = frozenset()
     answer_headers: Mapping[str, Shape] = {}
+    meanings: Mapping[str, tuple[Shape, str]] = {}

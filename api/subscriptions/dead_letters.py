@@ -24,7 +24,7 @@ from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_KEY, SequenceRange, producer_digest
 from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS
-from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.record_batch import Message, check_batch, encode_batch
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -46,7 +46,7 @@ _OURS = frozenset((*_ORIGIN, HEADERS_OMITTED, REPLAY_FOR))
 
 
 class Appending:
-    """The append of single messages to any topic, wherever its owners are."""
+    """Appends of this broker's own to any topic, wherever its owners are."""
 
     def __init__(self, ownership: OwnerProxy, forwarder: Forwarder) -> None:
         self._ownership = ownership
@@ -62,22 +62,56 @@ class Appending:
             await log.append_message(message, conditions)
 
         async def remote(url: str) -> None:
-            path = f"/v1/topics/{topic.namespace}/{topic.topic}/messages:batch"
-            await self._forwarder.ask(
-                "POST",
-                url,
-                path,
-                b"partition=%d" % partition,
-                encode_batch([message]),
-                lost=ErrorCode.APPEND_UNKNOWN,
-                headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY, key.encode())],
-            )
+            await self._append_at(url, topic, partition, encode_batch([message]), key)
 
         try:
             await self._ownership.at_owner(None, topic, partition, local, remote)
         except FencelogError as error:
             if error.code is not ErrorCode.IDEMPOTENCY_KEY_REUSED:
                 raise
+
+    async def append_batch(self, topic: TopicName, partition: int, batch: bytes, key: str) -> None:
+        """Append the record batch, once for all calls with the same ``key``, which is only ever
+        used for it. Raises FencelogError as an append does."""
+        info = check_batch(batch)
+        sequences = SequenceRange(1, RANGE_KEY, producer_digest(key.encode()))
+        conditions = AppendConditions(sequences).of(batch)
+
+        async def local(log: PartitionLog) -> None:
+            await log.append_batch(batch, info, conditions)
+
+        async def remote(url: str) -> None:
+            await self._append_at(url, topic, partition, batch, key)
+
+        await self._ownership.at_owner(None, topic, partition, local, remote)
+
+    async def _append_at(
+        self, url: str, topic: TopicName, partition: int, batch: bytes, key: str
+    ) -> None:
+        await self._forwarder.ask(
+            "POST",
+            url,
+            f"/v1/topics/{topic.namespace}/{topic.topic}/messages:batch",
+            b"partition=%d" % partition,
+            batch,
+            lost=ErrorCode.APPEND_UNKNOWN,
+            headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY, key.encode())],
+        )
+
+
+async def ensured_topic(broker: Broker, name: TopicName, config: TopicConfig) -> TopicInfo:
+    """Return the topic as it is, created with ``config`` if there is none. Raises FencelogError."""
+    try:
+        return await broker.topic(name)
+    except FencelogError as error:
+        if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+            raise
+    try:
+        await broker.topics.create(name, config)
+    except FencelogError as refused:
+        if refused.code is not ErrorCode.ALREADY_EXISTS:
+            raise
+    return await broker.topic(name)
 
 
 class DeadLetterTopics:
@@ -103,23 +137,13 @@ class DeadLetterTopics:
 
     async def _there(self, source: TopicInfo, name: TopicName) -> TopicInfo:
         """Return the dead letter topic, created if need be."""
-        try:
-            return await self._broker.topic(name)
-        except FencelogError as error:
-            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
-                raise
         policy = source.policy
         replication = {
             "ensemble_size": policy.ensemble_size,
             "write_quorum": policy.write_quorum,
             "ack_quorum": policy.ack_quorum,
         }
-        try:
-            await self._broker.topics.create(name, TopicConfig(1, replication))
-        except FencelogError as refused:
-            if refused.code is not ErrorCode.ALREADY_EXISTS:
-                raise
-        return await self._broker.topic(name)
+        return await ensured_topic(self._broker, name, TopicConfig(1, replication))
 
 
 class TopicDeadLetters:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fencelog.broker.background.balancer import Balancer
 from fencelog.broker.cluster.balance_core import PartitionKey, targets
 from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.cluster.event_recorder import EventRecorder
+from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.limits import MAX_MOVING_PARTITIONS
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -25,9 +27,10 @@ class Unloading:
         slots: Mapping[PartitionKey, PartitionSlot],
         directory: BrokerDirectory,
         balancer: Balancer,
-        *,
+        events: EventRecorder,
         timeout_s: float,
     ) -> None:
+        self._events = events
         self._slots = slots
         self._directory = directory
         self._balancer = balancer
@@ -100,8 +103,20 @@ class Unloading:
         self._drained = None
         self._directory.set_draining(False)
         self._balancer.start()
+        self._events.record(EventKind.UNDRAIN)
 
     async def _drain(self) -> int:
+        here = sum(slot.is_here for slot in self._slots.values())
+        self._events.record(EventKind.DRAIN, is_done=False, partitions=here, not_taken=0)
+        if self._is_last:
+            await self._events.flush()  # before the topic of events may have nobody who takes it
+        not_taken = await self._transfer_all()
+        self._events.record(EventKind.DRAIN, is_done=True, partitions=here, not_taken=not_taken)
+        if self._is_last and targets(self._directory.own_id, self._directory.views()):
+            await self._events.flush()
+        return not_taken
+
+    async def _transfer_all(self) -> int:
         self._directory.set_draining()
         await self._balancer.stop()
         not_taken = 0

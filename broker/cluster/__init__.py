@@ -1,4 +1,4 @@
-"""The brokers of a cluster: their directory, their load, and the choice of owners.
+"""The brokers of a cluster: their directory, load and events, and the choice of owners.
 
-Imports of its package: ``config``, ``names``.
+Imports of its package: ``config``, ``ledger_list``, ``limits``, ``metrics``, ``names``, ``policy``.
 """

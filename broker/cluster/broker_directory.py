@@ -106,6 +106,17 @@ class BrokerDirectory:
         value = self._brokers.values.get(broker_id)
         return None if value is None else str(json.loads(value)["url"])
 
+    def is_registered(self, broker_id: str) -> bool:
+        """Tell whether a broker is registered, as far as is known here."""
+        return broker_id in self._brokers.values
+
+    def id_at(self, url: str) -> str | None:
+        """Return the id of the broker that is registered with a URL."""
+        for broker_id in self._brokers.values:
+            if self.url_of(broker_id) == url:
+                return broker_id
+        return None
+
     def views(self) -> list[BrokerView]:
         """Return this broker, and all registered ones whose load is known."""
         own = self._own_load.score + self._sent.get(self.own_id, 0.0)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.cluster.event_recorder import PartitionEvents, short
+from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
@@ -75,9 +77,11 @@ class LogWriter:
         is_leader: Callable[[], Awaitable[bool]],
         on_lost: Callable[[], None],
         metrics: BrokerCounts,
+        events: PartitionEvents,
     ) -> None:
         """Serve at once, in the ledger that the takeover has listed (None: terminated)."""
         self._metrics = metrics
+        self._events = events
         self._core = core
         self._node = node
         self._factory = factory
@@ -88,7 +92,7 @@ class LogWriter:
         self._loop = asyncio.get_running_loop()
         self._wakeup = Wakeup()
         self._runner = StepRunner(
-            core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup, metrics
+            core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup, metrics, events
         )
         self._step: Step | None = None
         self.unfinished: UnfinishedStep | None = None
@@ -179,7 +183,9 @@ class LogWriter:
         self._execute(self._core.lose(error))
 
     def _list_lost(self, lost: LedgerListLost) -> None:
-        self._metrics.ledger_list_conflicts += lost.code is ErrorCode.NO_OWNER
+        if lost.code is ErrorCode.NO_OWNER:
+            self._metrics.ledger_list_conflicts += 1
+            self._record(EventKind.CONFLICT, error=short(lost))
         self.finish(lost)
 
     # -- events of the ledger --------------------------------------------------------------------
@@ -197,7 +203,9 @@ class LogWriter:
 
     def on_failure(self, ledger: OpenLedger) -> None:
         assert ledger.failure is not None
-        self._metrics.fenced_ledgers += ledger.failure.code is ErrorCode.LEDGER_FENCED
+        if ledger.failure.code is ErrorCode.LEDGER_FENCED:
+            self._metrics.fenced_ledgers += 1
+            self._record(EventKind.FENCED, ledger.ledger_id)
         log.warning("%s: ledger %d: %s", self._node.path, ledger.ledger_id, ledger.failure)
         self._execute(self._core.ledger_failed(ledger.ledger_id, ledger.failure))
 
@@ -292,7 +300,9 @@ class LogWriter:
                     self._step = effect
 
     def _end(self, error: FencelogError) -> None:
-        self._metrics.lost_partitions += error.code not in _ENDED_HERE
+        if error.code not in _ENDED_HERE:
+            self._metrics.lost_partitions += 1
+            self._record(EventKind.LOST, error=short(error))
         level = logging.INFO if error.code in _ORDERLY else logging.ERROR
         log.log(level, "%s: gives up its log: %s", self._node.path, error)
         self._pipeline.discard()
@@ -300,6 +310,10 @@ class LogWriter:
         self._on_lost()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
+
+    def _record(self, kind: EventKind, ledger_id: int | None = None, **detail: str) -> None:
+        epoch = self._node.ledger_list.epoch
+        self._events.record(kind, epoch=epoch, ledger_id=ledger_id, **detail)
 
     def _write(self, ledger: OpenLedger) -> None:
         self._reader.begin(ledger.writer)

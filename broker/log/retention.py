@@ -17,6 +17,8 @@ from math import inf
 from typing import Protocol
 
 from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.cluster.event_recorder import PartitionEvents
+from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
@@ -108,8 +110,10 @@ class Retention:
         complete_cursors: Callable[[], Awaitable[None]],
         unlisted: Iterable[int] = (),
         metrics: BrokerCounts,
+        events: PartitionEvents,
     ) -> None:
         self._metrics = metrics
+        self._events = events
         self.policy = policy
         self._node = node
         self._writer = writer
@@ -219,7 +223,10 @@ class Retention:
         settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.ledger_list))])
         await self._ensure_persisted(settled)
 
+        dropped: Sequence[int] = ()
+
         def next_of(ledger_list: LedgerList) -> LedgerList:
+            nonlocal dropped
             start = start_after_trim(
                 before,
                 self._reader.tail_offset,
@@ -230,7 +237,7 @@ class Retention:
             gone = [id_ for id_ in self._trimmable(started) if ends.get(id_, inf) <= settled]
             if not gone and started.start_offset == ledger_list.start_offset:
                 raise _NothingToDo
-            trimmed = started.trimmed(gone)
+            trimmed, dropped = started.trimmed(gone), gone
             self._reader.trim(trimmed.start_offset)
             self._unlisted |= frozenset(
                 gone
@@ -241,6 +248,10 @@ class Retention:
             await self._node.change(next_of)
         except _NothingToDo:
             return
+        now = self._node.ledger_list
+        self._events.record(
+            EventKind.TRIM, epoch=now.epoch, ledgers=list(dropped), start_offset=now.start_offset
+        )
         if self.policy.trim_unacknowledged:
             await self._acknowledge_below(self._reader.earliest_offset)
         await self._delete_unlisted()

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.cluster.event_recorder import PartitionEvents
+from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.ledger_list.ledger_list import Commit, LedgerList, Sealed, Segment
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
@@ -67,8 +69,10 @@ class StepRunner:
         is_leader: Callable[[], Awaitable[bool]],
         wakeup: Wakeup,
         metrics: BrokerCounts,
+        events: PartitionEvents,
     ) -> None:
         self._metrics = metrics
+        self._events = events
         self._core = core
         self._node = node
         self._factory = factory
@@ -124,6 +128,7 @@ class StepRunner:
                 await self._node.change(
                     lambda ledger_list: ledger_list.with_sealed(ledger_id, sealed).as_terminated()
                 )
+                self._record(EventKind.TERMINATE, end_offset=self._pipeline.tail_offset)
                 return core.ended(tail_offset=self._pipeline.tail_offset)
             case _:
                 raise TypeError(f"no step of an open log: {step}")
@@ -156,6 +161,8 @@ class StepRunner:
         if adoption is None:
             self._metrics.rolls += seals is None
             self._metrics.replaced_ledgers += seals is not None
+            kind = EventKind.ROLL if seals is None else EventKind.REPAIR
+            self._record(kind, ledger.ledger_id, previous_ledger=self._ledger_before(ledger))
         if seals is not None:
             del self.ledgers[seals]
         if adoption is not None:
@@ -223,6 +230,7 @@ class StepRunner:
         await self._let_go(ledger)
         metadata = await self._factory.ledgers.recover(ledger.ledger_id)
         effects = self._core.recovered(metadata.last_entry_id)
+        self._record(EventKind.RECOVERY, ledger.ledger_id, last_entry=metadata.last_entry_id)
         if ledger.facts is None:
             ledger.closed = metadata
         else:  # it was drained
@@ -254,6 +262,15 @@ class StepRunner:
         """Complete the facts of a ledger that was closed, and seal it for readers."""
         facts = ledger.facts = replace(self._facts_of(ledger.ledger_id), size=metadata.length)
         self._reader.seal(metadata, messages=facts.messages)
+
+    def _ledger_before(self, ledger: OpenLedger) -> int | None:
+        ids = [segment.ledger_id for segment in self._node.ledger_list.segments]
+        place = ids.index(ledger.ledger_id)
+        return ids[place - 1] if place else None
+
+    def _record(self, kind: EventKind, ledger_id: int | None = None, **detail: int | None) -> None:
+        epoch = self._node.ledger_list.epoch
+        self._events.record(kind, epoch=epoch, ledger_id=ledger_id, **detail)
 
     def _facts_of(self, ledger_id: int) -> Sealed:
         facts = self.ledgers[ledger_id].facts

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fencelog.broker.append.pending_bytes import PendingBytes
+from fencelog.broker.cluster.event_recorder import EventRecorder
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.metrics import BrokerCounts
@@ -32,6 +33,7 @@ class BrokerServices:
     config: BrokerConfig
     bookie_addresses: Callable[[], dict[str, str]]
     complete_cursors: Callable[[str, SubscriptionTable], Awaitable[None]]
+    events: EventRecorder
     pending: PendingBytes = field(default_factory=PendingBytes)
     caches: TailCaches = field(default_factory=TailCaches)
     reads: BrokerReads = field(default_factory=BrokerReads)

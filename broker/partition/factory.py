@@ -14,6 +14,7 @@ from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_snapshot import ProducerSnapshot
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.append.rates import DispatchRate
+from fencelog.broker.cluster.event_recorder import PartitionEvents
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.dispatch.cursor_core import Cursors
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
@@ -46,8 +47,10 @@ class TakenLog:
         factory: LedgerFactory,
         policy: Policy,
         metrics: BrokerCounts,
+        events: PartitionEvents,
     ) -> None:
         self.metrics = metrics
+        self.events = events
         self.node = node
         self.factory = factory
         self.policy = policy
@@ -63,7 +66,7 @@ class TakenLog:
 
     async def take(self, owner: str, claim: Sequence[Change]) -> None:
         """Take the log over, see ``take_over``."""
-        listed = self.node.ledger_list.ledgers
+        before, began_us = self.node.ledger_list, self.factory.host.now_us()
         try:
             self.ledger = await take_over(
                 self.core,
@@ -77,7 +80,9 @@ class TakenLog:
         except BaseException:
             await self.node.close()
             raise
-        self.dropped = listed - self.node.ledger_list.ledgers
+        after, took_us = self.node.ledger_list, self.factory.host.now_us() - began_us
+        self.dropped = before.ledgers - after.ledgers
+        self.events.taken_over(before, after, took_us=took_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,7 @@ def make_parts(
         is_leader=is_leader,
         on_lost=on_lost,
         metrics=log.metrics,
+        events=log.events,
     )
     state_log.call_when_stopped(writer.finish)
     admission = Admission(pipeline, policy)
@@ -218,4 +224,5 @@ def _retention(
         complete_cursors=partial(complete_cursors, subscriptions),
         unlisted=log.dropped,
         metrics=log.metrics,
+        events=log.events,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.pending_bytes import PendingBytes
+from fencelog.broker.cluster.event_recorder import NO_EVENTS, PartitionEvents
 from fencelog.broker.commits.commits import Commits
 from fencelog.broker.compaction.compacted_view import CompactedView
 from fencelog.broker.compaction.compaction import LogCompaction
@@ -107,6 +108,7 @@ class PartitionLog:
         on_lost: Callable[[], None] = lambda: None,
         complete_cursors: Callable[[SubscriptionTable], Awaitable[None]] = _has_all,
         metrics: BrokerCounts | None = None,
+        events: PartitionEvents = NO_EVENTS,
         claim: Sequence[Change] = (),
     ) -> PartitionLog:
         """Take the log over (``takeover``) and serve it.
@@ -118,7 +120,7 @@ class PartitionLog:
         RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
-        taken = TakenLog(node, factory, policy, metrics or BrokerCounts())
+        taken = TakenLog(node, factory, policy, metrics or BrokerCounts(), events)
         await taken.take(config.broker_id, claim)
         parts = make_parts(
             taken,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from fencelog.broker.cluster.event_recorder import short
+from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.cluster.load import Meter
 from fencelog.broker.ledger_list.store import LedgerChanged, LedgerListLost
 from fencelog.broker.partition.broker_services import BrokerServices
@@ -52,6 +54,7 @@ class PartitionSlot:
     __slots__ = (
         "_closed",
         "_disposing",
+        "_events",
         "_log",
         "_move",
         "_moved",
@@ -73,6 +76,7 @@ class PartitionSlot:
         self.opening: Opening | None = None
         """The attempts to open it that have not succeeded yet."""
         self._services = services
+        self._events = services.events.of_partition(info.name, info.topic_id, partition)
         self._owner = OwnerNode(services.ownership, info.topic_id, partition, holder=self)
         self._log: PartitionLog | None = None
         self._opening: asyncio.Task[PartitionLog] | None = None
@@ -232,10 +236,13 @@ class PartitionSlot:
                     self._log = await self._win()
                 except BaseException as error:
                     services.metrics.takeovers_failed += not isinstance(error, NotOwner)
+                    if isinstance(error, FencelogError) and error.code not in _ELSEWHERE:
+                        self._failed(opening, error)
                     await self._owner.release()
                     raise
         except TimeoutError:
-            opening.error = f"it could not be opened within {timeout_s:g} s"
+            late = f"it could not be opened within {timeout_s:g} s"
+            self._failed(opening, FencelogError(ErrorCode.NO_OWNER, late))
             raise FencelogError(ErrorCode.NO_OWNER, f"{self}: {opening.error}") from None
         except FencelogError as error:
             opening.error = error.detail
@@ -256,6 +263,13 @@ class PartitionSlot:
         self._owner.keep()
         log.info("%s: opened, epoch %d", self, self._log.epoch)
         return self._log
+
+    def _failed(self, opening: Opening, error: FencelogError) -> None:
+        """Note why an attempt has failed. The first one since the last success is an event: the
+        next request tries again, a thousand times if need be."""
+        if not opening.error:
+            self._events.record(EventKind.TAKEOVER_FAILED, error=short(error))
+        opening.error = error.detail
 
     async def _choose(self, *, take: bool) -> None:
         """Have another broker open the partition, if it has no owner and another broker should own
@@ -279,6 +293,7 @@ class PartitionSlot:
                 return await self._take_over()
             except (LedgerListLost, LedgerChanged) as error:
                 self._services.metrics.ledger_list_conflicts += 1
+                self._events.record(EventKind.CONFLICT, error=short(error))
                 if error.code is not ErrorCode.NO_OWNER:
                     raise
                 log.info("%s: starts again: %s", self, error)
@@ -306,6 +321,7 @@ class PartitionSlot:
             on_lost=self._on_lost,
             complete_cursors=partial(services.complete_cursors, self.info.topic_id),
             metrics=services.metrics,
+            events=self._events,
             claim=claim,
         )
         self._owner.claimed()

@@ -36,6 +36,8 @@ from fencelog.ledgers.writer.run_batching import RunBatching
 
 OnAcknowledged = Callable[[int], None]
 OnFailure = Callable[[FencelogError], None]
+OnEnsembleChange = Callable[[LedgerMetadata, LedgerMetadata], None]
+"""A function of a ledger's metadata before and after its writer has replaced bookies."""
 
 REPLACE_RETRY_S = 1.0
 """The interval at which a writer without a full ensemble looks for a replacement."""
@@ -76,8 +78,10 @@ class LedgerWriter:
         on_failure: OnFailure,
         options: WriterOptions,
         metrics: LedgerCounts | None = None,
+        on_ensemble_change: OnEnsembleChange | None = None,
     ) -> None:
         self._metrics = metrics or LedgerCounts()
+        self._on_ensemble_change = on_ensemble_change
         delay = options.delay_ensemble_change
         self._core = WriterCore(metadata, lac=NO_ENTRY, length=0, delay_changes=delay)
         self._own = WriterMetadata(
@@ -311,9 +315,12 @@ class LedgerWriter:
     async def _change_ensemble(self, change: ChangeEnsemble) -> None:
         """Find replacements and commit them (rule 2). This ends in exactly one report to the
         core."""
+        before = self._own.metadata
         try:
             effects = self._core.ensemble_changed(await self._own.change_ensemble(change))
             self._metrics.ensemble_changes += 1
+            if self._on_ensemble_change is not None:
+                self._on_ensemble_change(before, self._own.metadata)
         except FencelogError as error:
             if error.code in _NO_CHANGE:
                 self._metrics.ensemble_changes_refused += 1

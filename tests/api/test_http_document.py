@@ -13,6 +13,7 @@ from fencelog.api.admin.doctor.findings import FindingKind
 from fencelog.api.http.problems import problem
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.broker import limits
+from fencelog.broker.cluster.events_core import EventKind, OwnerEnd
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES, MAX_READ_BYTES, MIB
 
@@ -32,9 +33,17 @@ def test_the_error_table_is_the_enum() -> None:
 
 def test_the_table_of_findings_is_the_enum() -> None:
     _, _, section = DOCUMENT.partition("### What is wrong")
-    section, _, _ = section.partition("\n## ")
+    section, _, _ = section.partition("\n### ")
     rows = re.findall(r"^\| `(\w+)` \| [a-z, ]+ \| .* \|$", section, re.MULTILINE)
     assert rows == [kind.value for kind in FindingKind]
+
+
+def test_the_table_of_events_is_the_enum() -> None:
+    _, _, section = DOCUMENT.partition("### What has happened")
+    section, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| `(\w+)` \| [`\w, ]* ?\| .* \|$", section, re.MULTILINE)
+    assert rows == [kind.value for kind in EventKind]
+    assert all(f"`{end.value}`" in section for end in OwnerEnd)
 
 
 @pytest.mark.parametrize("code", list(ErrorCode))

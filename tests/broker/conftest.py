@@ -79,8 +79,11 @@ async def make_broker(stage: Stage) -> AsyncIterator[BrokerMaker]:
     """Start brokers over one cluster; they are closed in the end."""
     brokers: list[Broker] = []
 
-    async def make(broker_id: str, *, store: MemoryMetadataStore | None = None) -> Broker:
-        config = BrokerConfig(broker_id, f"http://{broker_id}", close_timeout_s=2.0)
+    async def make(
+        broker_id: str, *, store: MemoryMetadataStore | None = None, record_events: bool = False
+    ) -> Broker:
+        url = f"http://{broker_id}"
+        config = BrokerConfig(broker_id, url, close_timeout_s=2.0, record_events=record_events)
         broker = Broker(store or await stage.store(), stage.ledgers, host=stage.host, config=config)
         await broker.start()
         brokers.append(broker)

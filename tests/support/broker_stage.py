@@ -108,7 +108,11 @@ class BrokerMaker(Protocol):
     """A function that starts a broker of the stage's cluster."""
 
     async def __call__(
-        self, broker_id: str, *, store: MemoryMetadataStore | None = None
+        self,
+        broker_id: str,
+        *,
+        store: MemoryMetadataStore | None = None,
+        record_events: bool = False,
     ) -> Broker: ...
 
 

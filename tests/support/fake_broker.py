@@ -14,6 +14,7 @@ from fencelog.api.server.serve import HttpServer, bind
 from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.append.pending import AppendResult, message_size
 from fencelog.broker.broker import Broker
+from fencelog.broker.cluster.event_recorder import EventRecorder
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
@@ -178,6 +179,11 @@ class FakeBroker:
     host: SystemHost = field(default_factory=SystemHost)
     metrics: BrokerCounts = field(default_factory=BrokerCounts)
     pending_bytes: int = 0
+    events: EventRecorder = field(
+        default_factory=lambda: EventRecorder(
+            BrokerConfig("a", "http://a"), BrokerCounts(), SystemHost()
+        )
+    )
     sweep: None = None
     """The sweep, of which the doctor takes hold; nobody is examined here."""
 

@@ -58,14 +58,14 @@ class Service:
     stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     topics: int = 0
 
-    async def site(self, broker_id: str) -> Site:
+    async def site(self, broker_id: str, *, record_events: bool = False) -> Site:
         """Start another broker."""
         store = MemoryMetadataStore(self.cluster)
         await store.start()
         self.stack.push_async_callback(store.close)
         listening = bind("127.0.0.1", 0)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        config = BrokerConfig(broker_id, url, close_timeout_s=1.0)
+        config = BrokerConfig(broker_id, url, close_timeout_s=1.0, record_events=record_events)
         broker = Broker(store, self.ledgers, host=SystemHost(), config=config)
         await broker.start()
         self.stack.push_async_callback(broker.close)

@@ -182,6 +182,7 @@ ROUTES = {
     "/v1/sweep",
     "/v1/admin/auditor",
     "/v1/admin/doctor",
+    "/v1/admin/events",
     "/v1/brokers/{broker_id}/troubles",
     "/v1/admin/autorecovery",
     "/v1/admin/bookies/{bookie_id}:recover",

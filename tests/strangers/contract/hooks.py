@@ -38,6 +38,8 @@ UNFORETOLD = {
     r"-Key-Base64 cannot both|both Fencelog-Key and \?key=": "three ways to give one key",
     r"need(s|) Producer-(Id|Seq)|Producer-Id and Idempotency-Key": "headers that need each other",
     r"partition and key cannot both choose": "parameters that exclude each other",
+    r"before and after cannot both": "parameters that exclude each other",
+    r"wait is for the events after": "a parameter that needs another",
     r"at most one of (key|headers) and": "members that exclude each other",
     r"exactly one of ": "members that exclude each other, null among them",
     r"E >= Qw >= Qa": "a relation of three members, some of which are inherited",

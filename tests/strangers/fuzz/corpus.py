@@ -104,6 +104,8 @@ REQUESTS = [
     request(f"GET {PARTITION}/internal"),
     request(f"GET {PARTITION}/chain?ledgers=2&before=1", 'If-None-Match: W/"x"'),
     request("GET /v1/admin/topics?sort=size&contains=t&start=0&limit=5"),
+    request("GET /v1/admin/events?kind=takeover,roll&topic=fuzz/t&since=5&before=9&limit=5"),
+    request("GET /v1/admin/events?after=0&wait=0.01", "Accept: application/json"),
     request(f"GET {PARTITION}/compaction"),
     request(f"GET {PARTITION}/producers/p"),
     request(f"DELETE {LOCKED}/producers/p?epoch=1"),

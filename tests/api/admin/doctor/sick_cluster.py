@@ -111,6 +111,7 @@ class SickCluster:
             host=SystemHost(),
             http="127.0.0.1:0",
             broker_id=broker_id,
+            record_events=False,  # no topic but those of a test
         )
         url = self.urls[broker_id] = await stack.enter_async_context(serving)
         return url

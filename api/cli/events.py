@@ -1,0 +1,114 @@
+"""``fencelog events``: the timeline of a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencelog.api.console import (
+    SERVER,
+    FollowOption,
+    JsonOption,
+    ServerOption,
+    ending_with_its_reader,
+    topic_name,
+)
+
+if TYPE_CHECKING:
+    from fencelog.api.client import FencelogClient
+
+PATH = "/v1/admin/events"
+PAGE = 1000
+"""The events of one request of ``--since``."""
+
+WAIT_S = 10
+"""The time of one long poll of ``--follow``."""
+
+_AGE = re.compile(r"(\d+)(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+Json = dict[str, Any]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(events)
+
+
+def events(
+    follow: FollowOption = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE|TIME", help="All since then: 90s, 15m, 6h, 7d, ISO 8601, or µs since 1970."
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="takeover, roll, drain, …. Again.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Of this topic alone.")] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=PAGE, help="The newest so many, without --since.")
+    ] = 100,
+    as_json: JsonOption = False,
+    server: ServerOption = SERVER,
+) -> None:
+    """Show what has happened in a cluster: takeovers, fences, rolls, drains, ….
+
+    One line for each event: when, which kind, what it is about. With --json one object for each
+    line."""
+    from fencelog.api.cli.settings import ask
+
+    query: Json = {}
+    if kind:
+        query["kind"] = ",".join(kind)
+    if topic is not None:
+        query["topic"] = topic_name(topic)
+    if since is None:
+        query["limit"] = limit
+    else:
+        query |= {"since": since_us(since), "after": 0, "limit": PAGE}
+    with ending_with_its_reader():
+        ask(server, lambda client: _show(client, query, follow=follow, as_json=as_json))
+
+
+async def _show(client: FencelogClient, query: Json, *, follow: bool, as_json: bool) -> None:
+    """Print a page; then what follows it, until there is no more, or for ever."""
+    page = await _page(client, query, as_json=as_json)
+    if "after" not in query and not follow:
+        return
+    while True:
+        asked = query | {"limit": PAGE, "after": page["newer"]}
+        page = await _page(client, asked | ({"wait": WAIT_S} if follow else {}), as_json=as_json)
+        if not follow and page["newer"] == asked["after"]:
+            return
+
+
+async def _page(client: FencelogClient, query: Json, *, as_json: bool) -> Json:
+    """Return a page that is printed."""
+    page = await client.get_object(PATH, params=query, extra_wait_s=float(query.get("wait", 0)))
+    for event in page["events"]:
+        typer.echo(json.dumps(event) if as_json else line(event))
+    return page
+
+
+def line(event: Json) -> str:
+    """Return an event for a person: its time in UTC, its kind, what has happened."""
+    when = datetime.fromtimestamp(event["time_us"] / 1_000_000, UTC)
+    shown = when.isoformat(" ", "milliseconds").removesuffix("+00:00")
+    return f"{shown}Z  {event['kind']:<17}  {event['summary']}"
+
+
+def since_us(text: str) -> int:
+    """Return the µs since 1970 UTC of an age, or of a time as users write it. Raises
+    FencelogError(BAD_REQUEST)."""
+    from fencelog.api.cli.read import time_us
+    from fencelog.ledgers.host import SystemHost
+
+    if (age := _AGE.fullmatch(text)) is not None:
+        seconds = int(age[1]) * _SECONDS[age[2]]
+        return max(0, SystemHost().now_us() - seconds * 1_000_000)
+    return time_us(text, "--since")

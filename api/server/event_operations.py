@@ -1,0 +1,51 @@
+"""The request for the timeline of events, as it is described: see ``operations``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from fencelog.api.admin.event_log import EVENTS_PATH
+from fencelog.api.admin.events_core import EVENT_PARAMETERS, EventPage
+from fencelog.api.server.operation import Operation
+from fencelog.api.server.parameters import OWNER, PREFER, Shape
+from fencelog.api.subscriptions.requests import Offset, WaitSeconds
+from fencelog.broker.cluster.events_core import EventKind
+from fencelog.broker.limits import MAX_EVENTS_PAGE
+from fencelog.broker.names import NAME_PATTERN
+
+_KIND = "|".join(EventKind)
+
+_QUERY: Mapping[str, tuple[Shape, str]] = {
+    "after": (Offset, "The first events from this offset on; by default the newest"),
+    "before": (Offset, "The last events below this offset"),
+    "kind": (
+        Annotated[str, Meta(pattern=f"^({_KIND})(,({_KIND}))*$")],
+        "These kinds only, with commas",
+    ),
+    "limit": (Annotated[int, Meta(ge=1, le=MAX_EVENTS_PAGE)], "Events at most"),
+    "since": (Offset, "Since this time; µs since 1970 UTC"),
+    "topic": (
+        Annotated[str, Meta(pattern=f"^{NAME_PATTERN}/{NAME_PATTERN}$")],
+        "Of this topic only, `NAMESPACE/TOPIC`",
+    ),
+    "wait": (WaitSeconds, "With `after`: seconds to wait for an event"),
+}
+"""The query parameters, some of which mean another thing elsewhere."""
+
+TIMELINE = (
+    Operation(
+        f"GET {EVENTS_PATH}",
+        "list_events",
+        "The timeline of the cluster. Takeovers, fences, rolls, ensemble changes, drains and more, "
+        "as brokers have recorded them, in their order. `older` and `newer` name the parts beside "
+        "a page.",
+        EventPage,
+        query=EVENT_PARAMETERS,
+        headers=PREFER,
+        answer_headers=OWNER,
+        meanings=_QUERY,
+    ),
+)

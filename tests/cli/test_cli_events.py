@@ -1,0 +1,94 @@
+"""``fencelog events``: what has happened at a service, as lines, as JSON, and as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from fencelog.api.cli.events import line, since_us
+from fencelog.api.local_cluster.child_process import fencelog_command
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from tests.support.fencelog_cli import complaint, fencelog
+
+
+def put(service: str, topic: str) -> None:
+    assert fencelog("append", topic, "--server", service, stdin=b"x\n").returncode == 0
+
+
+def shown(service: str, *options: str) -> list[dict[str, Any]]:
+    done = fencelog("events", "--json", *options, "--server", service)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(each) for each in done.stdout.splitlines()]
+
+
+def until_shown(service: str, topic: str) -> list[dict[str, Any]]:
+    for _ in range(20):
+        if found := shown(service, "--topic", topic):
+            return found
+    pytest.fail("no event arrives")
+
+
+def test_a_line_says_when_and_what() -> None:
+    event = {"time_us": 1_700_000_000_123_456, "kind": "roll", "summary": "ns/t/0: rolled"}
+    assert line(event) == "2023-11-14 22:13:20.123Z  roll               ns/t/0: rolled"
+    assert line(event | {"time_us": 1_700_000_000_000_000}).startswith("2023-11-14 22:13:20.000Z ")
+
+
+@pytest.mark.parametrize(("age", "seconds"), [("90s", 90), ("15m", 900), ("6h", 21_600)])
+def test_an_age_is_a_time(age: str, seconds: int) -> None:
+    assert abs(SystemHost().now_us() - since_us(age) - seconds * 1_000_000) < 1_000_000
+
+
+def test_a_time_is_a_time() -> None:
+    assert since_us("1970-01-01T00:00:01") == 1_000_000
+    assert since_us("12345") == 12_345
+    with pytest.raises(FencelogError) as raised:
+        since_us("yesterday")
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+    assert "--since" in raised.value.detail
+
+
+def test_events_are_shown_and_filtered(service: str, topic: str) -> None:
+    put(service, topic)
+    (takeover,) = until_shown(service, topic)
+    assert (takeover["kind"], takeover["partition"], takeover["epoch"]) == ("takeover", 0, 1)
+    assert shown(service, "--since", "10m", "--topic", topic) == [takeover]
+    assert shown(service, "--topic", topic, "--kind", "roll", "--kind", "trim") == []
+    assert shown(service, "--since", "2100-01-01") == []
+    assert len(shown(service, "--limit", "1")) == 1
+    text = fencelog("events", "--topic", topic, "--server", service).stdout.decode()
+    assert re.fullmatch(
+        rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3}}Z  takeover           {topic}/0: taken over by "
+        r"broker-\w+ for the first time; epoch 1, took \d+ ms\n",
+        text,
+    )
+
+
+async def test_events_are_followed(service: str, topic: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *fencelog_command("events", "--follow", "--topic", topic, "--server", service),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        await asyncio.sleep(1)
+        async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+            (await http.post(f"/v1/topics/{topic}/messages", content=b"x")).raise_for_status()
+        async with asyncio.timeout(20):
+            followed = await process.stdout.readline()
+        assert b"taken over by" in followed
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def test_what_is_wrong_is_said(service: str) -> None:
+    done = fencelog("events", "--kind", "eclipse", "--server", service)
+    assert done.returncode == 1
+    assert "kind is some of takeover, " in complaint(done)
