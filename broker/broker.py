@@ -27,6 +27,7 @@ from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.partition.stats import BrokerStats, measure
+from fencelog.broker.partition.subscription_totals import BacklogTable
 from fencelog.broker.partition.topic_totals import TopicTable
 from fencelog.broker.partition.transfer import PartitionTransfer
 from fencelog.broker.partition.troubles import Troubles, find_troubles
@@ -106,6 +107,7 @@ class Broker:
         )
         self._sweeper = Sweeper(self.sweep, interval_s=config.sweep_interval_s, host=host)
         self.topic_table = TopicTable(self.open_slots)
+        self.backlog_table = BacklogTable(self.open_slots, self._subscription_names)
         self._closed = False
 
     async def start(self) -> None:
@@ -191,13 +193,13 @@ class Broker:
 
     async def troubles(self) -> Troubles:
         """Return what this broker knows of partitions in trouble. Raises METADATA_UNAVAILABLE."""
-
-        async def names_of(topic_id: str) -> dict[str, str]:
-            found = await self.subscriptions.list(topic_id)
-            return {each.info.subscription_id: each.info.name for each in found}
-
         slots = list(self._slots.values())
-        return await find_troubles(slots, names_of, now_us=self.host.now_us())
+        return await find_troubles(slots, self._subscription_names, now_us=self.host.now_us())
+
+    async def _subscription_names(self, topic_id: str) -> dict[str, str]:
+        """Return the names of a topic's subscriptions, by id. Raises METADATA_UNAVAILABLE."""
+        found = await self.subscriptions.list(topic_id)
+        return {each.info.subscription_id: each.info.name for each in found}
 
     # -- partitions ------------------------------------------------------------------------------
 

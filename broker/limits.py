@@ -300,6 +300,12 @@ TOPIC_TOTALS_MS = 2_000
 """The age up to which a broker's figures of topics are used again: a console that is refreshed
 every few seconds costs one look at all partitions, however many people watch it."""
 
+MAX_SUBSCRIPTION_PAGE = 1_000
+"""The subscriptions in one page with figures, which are all in memory: some 200 bytes each."""
+
+NAMES_AT_ONCE = 32
+"""The topics whose subscriptions are read from metadata side by side, to learn their names."""
+
 # -- the timeline of events ------------------------------------------------------------------------
 
 MAX_QUEUED_EVENTS = 10_000

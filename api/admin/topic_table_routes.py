@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
+from fencelog.api.admin.ask_brokers import ask_brokers
 from fencelog.api.admin.broker_admin import elsewhere
 from fencelog.api.admin.topic_table_core import (
     SortBy,
@@ -19,11 +19,10 @@ from fencelog.api.admin.topic_table_core import (
 )
 from fencelog.api.http.queries import refuse_query
 from fencelog.api.routing.peers import LinkPeers, broker_path
-from fencelog.broker.limits import MAX_TOPIC_PAGE, TOPIC_TOTALS_MS
+from fencelog.broker.limits import MAX_TOPIC_PAGE
 from fencelog.broker.names import NAME_PATTERN, check_name
-from fencelog.broker.partition.topic_totals import TOTALS, TopicTotals
+from fencelog.broker.partition.topic_totals import TOTALS
 from fencelog.broker.registry.topics import TopicInfo
-from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -90,7 +89,8 @@ def add_topic_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None
         refuse_query(request, "sort", "contains", "namespace", "start", "limit")
         if namespace is not None:
             check_name("namespace", namespace)
-        of_brokers, unanswered = await _ask_all(broker, peers)
+        own = await broker.topic_table.totals()
+        of_brokers, unanswered = await ask_brokers(broker, peers, own, "/topics", from_wire)
         rows = added_up(of_brokers)
         names = {str(name): name for name in await broker.topics.names(namespace)}
         found = ordered(names, rows, contains=contains, by=sort)
@@ -114,29 +114,6 @@ def add_topic_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None
             return BrokerTopics.model_validate(await peers.ask("GET", url, path))
         totals = await broker.topic_table.totals()
         return BrokerTopics(broker_id=broker_id, topics=to_wire(totals))
-
-
-async def _ask_all(
-    broker: Broker, peers: LinkPeers
-) -> tuple[dict[str, dict[str, TopicTotals]], list[str]]:
-    """Return the figures of each broker that answers in time, and the others."""
-    own_id = broker.config.broker_id
-    found = {own_id: await broker.topic_table.totals()}
-    unanswered: list[str] = []
-
-    async def ask(broker_id: str, url: str) -> None:
-        try:
-            async with asyncio.timeout(TOPIC_TOTALS_MS / 1000):
-                answer = await peers.ask("GET", url, broker_path(broker_id, "/topics"))
-            found[broker_id] = from_wire(answer)
-        except (FencelogError, TimeoutError, ValueError):
-            unanswered.append(broker_id)
-
-    async with asyncio.TaskGroup() as group:
-        for each in broker.brokers():
-            if each["broker_id"] != own_id:
-                group.create_task(ask(each["broker_id"], each["url"]))
-    return found, sorted(unanswered)
 
 
 _LISTED_TOTALS = tuple(name for name in TOTALS if name != "partitions")

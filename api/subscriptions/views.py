@@ -81,7 +81,11 @@ class SubscriptionViews:
     async def _stats(self, asked: Asked, partition: int) -> Stats:
         async def local(log: PartitionLog) -> Stats:
             stats = log.subscriptions.stats(asked.subscription.info.subscription_id)
-            return Stats([{"partition": partition, **stats}])
+            lag_bytes, oldest_us = 0, None
+            if stats["backlog_messages"]:
+                lag_bytes, oldest_us = log.backlog_of(stats["acked_to"])
+            lag = {"backlog_bytes": lag_bytes, "oldest_us": oldest_us}
+            return Stats([{"partition": partition, **stats, **lag}])
 
         endpoint = Endpoint.SUBSCRIPTION_STATS
         return await self._owners.ask(asked, partition, endpoint, Done(), local, Stats)

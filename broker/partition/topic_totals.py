@@ -7,11 +7,14 @@ A look at all partitions costs a few microseconds for each; it is used again for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from fencelog.broker.limits import STATS_AT_ONCE, TOPIC_TOTALS_MS
 from fencelog.broker.partition.partition_slot import PartitionSlot
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -38,23 +41,36 @@ TOTALS = tuple(TopicTotals.__dataclass_fields__)
 """The names of the figures."""
 
 
+class RecentTotals(Generic[T]):
+    """Figures that are measured by a look at all partitions, and used again for a while."""
+
+    def __init__(self, measure: Callable[[], Awaitable[T]]) -> None:
+        self._measure = measure
+        self._found: T | None = None
+        self._until_s = float("-inf")
+        self._turn = asyncio.Lock()
+
+    async def get(self) -> T:
+        """Return the figures, not older than TOPIC_TOTALS_MS. They are not to be changed. Raises
+        what measuring raises."""
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            if self._found is None or loop.time() >= self._until_s:
+                self._found = await self._measure()
+                self._until_s = loop.time() + TOPIC_TOTALS_MS / 1000
+            return self._found
+
+
 class TopicTable:
     """The figures of the topics that are open in the slots that ``slots`` returns, by name."""
 
     def __init__(self, slots: Callable[[], Iterable[PartitionSlot]]) -> None:
         self._slots = slots
-        self._found: dict[str, TopicTotals] = {}
-        self._until_s = float("-inf")
-        self._turn = asyncio.Lock()
+        self._recent = RecentTotals(self._measure)
 
     async def totals(self) -> dict[str, TopicTotals]:
-        """Return the figures, not older than TOPIC_TOTALS_MS. They are not to be changed."""
-        async with self._turn:
-            loop = asyncio.get_running_loop()
-            if loop.time() >= self._until_s:
-                self._found = await self._measure()
-                self._until_s = loop.time() + TOPIC_TOTALS_MS / 1000
-            return self._found
+        """Return the figures, see ``RecentTotals.get``."""
+        return await self._recent.get()
 
     async def _measure(self) -> dict[str, TopicTotals]:
         found: dict[str, TopicTotals] = {}

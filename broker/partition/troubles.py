@@ -127,7 +127,7 @@ def _slow_subscriptions(slot: PartitionSlot, log: PartitionLog) -> Iterator[Slow
     if held is None:
         return
     for backlog in log.subscriptions.backlogs():
-        if backlog.acked_to <= held.offset:
+        if backlog.durable and backlog.acked_to <= held.offset:
             _, oldest_us = log.backlog_of(backlog.acked_to)
             yield SlowSubscription(
                 str(slot.info.name),

@@ -52,13 +52,15 @@ _VIEWED = (
 
 class SubscriptionBacklog(NamedTuple):
     """The backlog of a subscription in one partition. ``messages``: not acknowledged; ``leases``:
-    of these, with consumers; ``dead_letters``: on the way to their topic."""
+    of these, with consumers; ``dead_letters``: on the way to their topic; ``durable``: it holds
+    back trimming."""
 
     subscription_id: str
     acked_to: int
     messages: int
     leases: int
     dead_letters: int
+    durable: bool
 
 
 class SubscriptionTable:
@@ -203,6 +205,7 @@ class SubscriptionTable:
                 max(0, tail - acks.acked_to) - acks.acked_above,
                 0 if used is None else len(used.dispatch.leases),
                 0 if used is None else len(used.dispatch.dead_letters),
+                self._cursors.is_durable(subscription_id),
             )
 
     # -- for subclasses -------------------------------------------------------------------------

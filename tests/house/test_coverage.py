@@ -100,6 +100,7 @@ CORES = {
     "broker/append/pending.py": ["tests/broker/append/test_pending.py"],
     "broker/policy.py": ["tests/broker/test_policy.py"],
     "api/admin/topic_table_core.py": ["tests/api/admin/test_topic_table_core.py"],
+    "api/admin/subscription_table_core.py": ["tests/api/admin/test_subscription_table_core.py"],
     "broker/log/next_cut_core.py": ["tests/broker/log/test_next_cut_core.py"],
     "broker/partition/ledger_view_core.py": ["tests/broker/partition/test_ledger_view_core.py"],
     "broker/log/retention_core.py": ["tests/broker/log/test_retention_core.py"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.api.admin import topic_table_routes
+from fencelog.api.admin import ask_brokers
 from tests.support.subscription_service import ok, post, running
 
 
@@ -24,7 +24,7 @@ async def test_totals_come_from_every_broker() -> None:
 
 
 async def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_table_routes, "TOPIC_TOTALS_MS", 50)
+    monkeypatch.setattr(ask_brokers, "TOPIC_TOTALS_MS", 50)
     async with running() as service:
         first, second = await service.topic([await service.site("a"), await service.site("b")])
 

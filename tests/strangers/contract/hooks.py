@@ -62,6 +62,9 @@ UNFORETOLD = {
 }
 """The refusals of requests that are valid by the document, and what it cannot say."""
 
+OF_BROKERS = ("drain", "undrain", "get_troubles", "subscriptions_of_broker")
+"""The operations on a broker, whose id only the cluster knows."""
+
 UNKNOWN_HEADER = "in header - object with unexpected properties"
 """An acceptance that is none of the document's business: every hop may add headers."""
 
@@ -97,7 +100,7 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     if case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
         return
     name = name_of(case)
-    if name in ("drain", "undrain", "get_troubles") and brokers:
+    if name in OF_BROKERS and brokers:
         case.path_parameters["broker_id"] = brokers[0]
     elif name in ("start_decommission", "get_decommission", "cancel_decommission"):
         case.path_parameters["bookie_id"] = "bookie-4"

@@ -106,6 +106,7 @@ REQUESTS = [
     request("GET /v1/admin/topics?sort=size&contains=t&start=0&limit=5"),
     request("GET /v1/admin/events?kind=takeover,roll&topic=fuzz/t&since=5&before=9&limit=5"),
     request("GET /v1/admin/events?after=0&wait=0.01", "Accept: application/json"),
+    request("GET /v1/admin/subscriptions?sort=held_bytes&contains=t&start=0&limit=5"),
     request(f"GET {PARTITION}/compaction"),
     request(f"GET {PARTITION}/producers/p"),
     request(f"DELETE {LOCKED}/producers/p?epoch=1"),
