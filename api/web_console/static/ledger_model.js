@@ -8,7 +8,7 @@ const TINTS = 3;
 
 /**
  * @typedef {{from: number, to: number, firstEntry: number, lastEntry: number | null, bookies: string[], lost: string[]}} Fragment
- * @typedef {{id: number, epoch: number, owner: string, tint: number, from: number, to: number, state: string, createdUs: number, lastUs: number | null, entries: number | null, size: number | null, isOpen: boolean, isAdopted: boolean, fragments: Fragment[], lost: string[], quorums: number[] | null, fencedBy: {epoch: number, owner: string, takenUs: number} | null}} Ledger
+ * @typedef {{id: number, epoch: number, owner: string, tint: number, from: number, to: number, state: string, createdUs: number, lastUs: number | null, entries: number | null, size: number | null, isOpen: boolean, isAdopted: boolean, fragments: Fragment[], lost: string[], quorums: number[] | null, fencedBy: {epoch: number, owner: string, previous: string, takenUs: number} | null}} Ledger
  */
 
 /** @param {any} said the answer of `GET …/chain` */
@@ -32,7 +32,7 @@ export function modelOf(said) {
       state: each.is_closed ? 'closed' : each.ledger?.state === 'in_recovery' ? 'in recovery' : each.is_written ? 'open' : 'being closed',
       fragments, quorums: each.ledger && [each.ledger.ensemble_size, each.ledger.write_quorum, each.ledger.ack_quorum],
       lost: [...new Set([...fragments.flatMap((/** @type {Fragment} */ f) => f.lost), ...each.missing])],
-      fencedBy: isFenced ? {epoch: next.epoch, owner: ownerOf(next.epoch), takenUs: taken?.taken_us ?? next.created_us} : null,
+      fencedBy: isFenced ? {epoch: next.epoch, owner: ownerOf(next.epoch), previous: taken?.from ?? owner, takenUs: taken?.taken_us ?? next.created_us} : null,
     };
   });
   const first = said.older ? said.older.to_offset : ledgers[0]?.from ?? said.earliest_offset;
@@ -68,12 +68,15 @@ function fragmentsOf(each, alive) {
 
 /** @param {Ledger[]} ledgers */
 function epochsOf(ledgers) {
-  /** @type {{epoch: number, owner: string, tint: number, from: number, to: number, atUs: number}[]} */
+  /** @type {{epoch: number, owner: string, previous: string, tint: number, from: number, to: number, atUs: number}[]} */
   const found = [];
   for (const each of ledgers) {
     const last = found.at(-1);
     if (last?.epoch === each.epoch) last.to = each.to;
-    else found.push({epoch: each.epoch, owner: each.owner, tint: each.tint, from: each.from, to: each.to, atUs: ledgers.find((l) => l.fencedBy?.epoch === each.epoch)?.fencedBy?.takenUs ?? each.createdUs});
+    else {
+      const takeover = ledgers.find((l) => l.fencedBy?.epoch === each.epoch)?.fencedBy;
+      found.push({epoch: each.epoch, owner: each.owner, previous: takeover?.previous ?? last?.owner ?? '', tint: each.tint, from: each.from, to: each.to, atUs: takeover?.takenUs ?? each.createdUs});
+    }
   }
   return found;
 }
@@ -98,6 +101,9 @@ export function problems(model) {
 /** @param {Ledger[]} ledgers */
 const named = (ledgers) => (ledgers.length > 5 ? `${ledgers.slice(0, 5).map((each) => each.id).join(', ')}, …` : ledgers.map((each) => each.id).join(', '));
 
+/** @param {string} owner @param {string | null} previous */
+const takeover = (owner, previous) => (previous === null || previous === owner ? `${owner} opened the partition again` : `${owner} took the partition over from ${previous}`);
+
 /** What happened, in sentences, the oldest first. @param {Model} model @returns {string[]} */
 export function story(model) {
   const out = [];
@@ -113,8 +119,11 @@ export function story(model) {
     }
     if (each.fencedBy) {
       const next = model.ledgers[model.ledgers.indexOf(each) + 1];
-      const whom = each.fencedBy.owner === each.owner ? `${each.owner} opened the partition again` : `${each.fencedBy.owner} took the partition over from ${each.owner}`;
-      out.push(`${clock(each.fencedBy.takenUs)}: ${whom}. It fenced ledger ${each.id}, closed it before offset ${count(each.to)} and went on in ledger ${next.id} (epoch ${each.fencedBy.epoch}).`);
+      const {owner, previous, epoch} = each.fencedBy;
+      for (const idle of model.said.takeovers) {
+        if (idle.epoch > each.epoch && idle.epoch < epoch) out.push(`${clock(idle.taken_us)}: ${takeover(idle.broker_id, idle.from)}, and wrote nothing (epoch ${idle.epoch}).`);
+      }
+      out.push(`${clock(each.fencedBy.takenUs)}: ${takeover(owner, previous)}. It fenced ledger ${each.id}, closed it before offset ${count(each.to)} and went on in ledger ${next.id} (epoch ${each.fencedBy.epoch}).`);
     }
   }
   if (!out.length) out.push('One broker has written all that is shown, and no bookie was replaced.');

@@ -115,7 +115,7 @@ function epochs(sheet) {
       h('text', {class: 'on', x: x1 + 10, y: top + 20}, text));
     if (!index) return;
     sheet.lines.push({at: each.from, top: 40, color: `var(--o${each.tint})`, width: 2.5});
-    const before = model.epochs[index - 1].owner;
+    const before = each.previous;
     const words = isNarrow ? `${each.owner} took over ${clock(each.atUs)}` : `${clock(each.atUs)} ${each.owner} ${before === each.owner ? 'opened it again' : `took over from ${before}`}`;
     const half = words.length * 3.8, middle = Math.min(Math.max(x1, half), sheet.width - half);
     if (middle - half < flagEnd) return; // the sentence below the picture says it

@@ -4,6 +4,9 @@ import './screen_cluster.js';
 import './screen_messages.js';
 import './screen_overview.js';
 import './screen_partition.js';
+import './screen_subscription.js';
+import './screen_subscriptions.js';
+import './screen_topic.js';
 import './screen_topics.js';
 import {to} from './parts.js';
 import {follow, params} from './route.js';
@@ -13,13 +16,18 @@ import {View, h, signal} from './view.js';
 const SCREENS = /** @type {Record<string, {element: string, title: string, isListed: boolean}>} */ ({
   overview: {element: 'fencelog-overview', title: 'Overview', isListed: true},
   topics: {element: 'fencelog-topics', title: 'Topics', isListed: true},
+  subscriptions: {element: 'fencelog-subscriptions', title: 'Subscriptions', isListed: true},
   cluster: {element: 'fencelog-cluster', title: 'Cluster', isListed: true},
   topic: {element: 'fencelog-topic', title: 'Topic', isListed: false},
   partition: {element: 'fencelog-partition', title: 'Partition', isListed: false},
+  subscription: {element: 'fencelog-subscription', title: 'Subscription', isListed: false},
   messages: {element: 'fencelog-messages', title: 'Messages', isListed: false},
 });
 
-const KEYS = [['/', 'to the filter of the page'], ['g then o, t, c', 'overview, topics, cluster'], ['← → Home End', 'from ledger to ledger'], ['[ ]', 'from takeover to takeover'], ['?', 'these keys']];
+/** The screens that navigation does not have, by the one that it shows for them. @type {Record<string, string>} */
+const UNDER = {topic: 'topics', partition: 'topics', messages: 'topics', subscription: 'subscriptions'};
+
+const KEYS = [['/', 'to the filter of the page'], ['g then o, t, s, c', 'overview, topics, subscriptions, cluster'], ['← → Home End', 'from ledger to ledger'], ['[ ]', 'from takeover to takeover'], ['?', 'these keys']];
 
 class Console extends View {
   begin() {
@@ -35,7 +43,7 @@ class Console extends View {
   key(event) {
     const at = /** @type {HTMLElement} */ (event.target);
     if (event.ctrlKey || event.altKey || event.metaKey || at.matches?.('input, textarea, select')) return;
-    const goes = this.afterG && {o: 'overview', t: 'topics', c: 'cluster'}[event.key];
+    const goes = this.afterG && {o: 'overview', t: 'topics', s: 'subscriptions', c: 'cluster'}[event.key];
     this.afterG = event.key === 'g';
     if (goes) {
       /** @type {HTMLElement | null} */ (this.querySelector(`nav a[data-screen="${goes}"]`))?.click();
@@ -52,20 +60,20 @@ class Console extends View {
   }
 
   render() {
-    const {screen = 'overview', topic, partition} = params.value;
+    const {screen = 'overview', topic, partition, subscription} = params.value;
     const found = SCREENS[screen];
-    const place = topic ? `${topic}${partition === undefined ? '' : `, partition ${partition}`} – ` : '';
+    const place = topic ? `${subscription === undefined ? '' : `${subscription} of `}${topic}${partition === undefined ? '' : `, partition ${partition}`} – ` : '';
     document.title = `${place}${found?.title ?? 'Not found'} – fencelog`;
     const listed = Object.entries(SCREENS).filter(([, each]) => each.isListed);
     return [
       h('a', {class: 'skip', href: '#content', key: 'skip'}, 'To the content'),
       h('header', {key: 'header'}, h('a', {class: 'brand', href: to('overview')}, 'fencelog'),
         h('nav', {'aria-label': 'Screens'}, listed.map(([name, each]) => h('a', {key: name, href: to(name), 'data-screen': name,
-          'aria-current': name === screen || (name === 'topics' && ['topic', 'partition', 'messages'].includes(screen)) ? 'page' : null}, each.title)),
+          'aria-current': name === (UNDER[screen] ?? screen) ? 'page' : null}, each.title)),
         h('button', {type: 'button', class: 'plain', 'aria-expanded': String(this.areKeysShown.value), onclick: () => { this.areKeysShown.value = !this.areKeysShown.value; }}, 'Keys ?'))),
       this.areKeysShown.value && h('section', {class: 'panel keys', key: 'keys', 'aria-label': 'Keys'}, h('dl', null, KEYS.map(([key, about]) => [h('dt', null, h('kbd', null, key)), h('dd', null, about)]))),
       h('main', {id: 'content', tabindex: -1, key: 'main'}, found
-        ? h(found.element, {live: true, key: `${screen} ${topic ?? ''} ${partition ?? ''}`})
+        ? h(found.element, {live: true, key: `${screen} ${topic ?? ''} ${partition ?? ''} ${subscription ?? ''}`})
         : h('div', {class: 'picture refused', role: 'alert', 'data-picture': 'refused'}, h('h1', null, 'There is no such screen'), h('p', null, h('a', {href: to('overview')}, 'To the overview')))),
     ];
   }

@@ -1,6 +1,8 @@
 // Messages as people read and copy them. Decisions on values alone.
 
 import {exactTime} from './format.js';
+import {conditionOf, holds} from './json_path.js';
+import {fromMsgpack} from './msgpack.js';
 
 /** @typedef {{offset: number, publish_time: number, base64: string, key?: string, key_base64?: string, headers?: Record<string, string> | null}} Message */
 
@@ -30,21 +32,36 @@ export function hex(bytes) {
   return lines.join('\n');
 }
 
+/** @param {any} value */
+const pretty = (value) => JSON.stringify(value, null, 2);
+
+/** The value that a text is in JSON; undefined: it is none. @param {string | null} text */
+function fromJson(text) {
+  try {
+    return text === null ? undefined : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A number or a word in MessagePack is one byte or a few, as much else is: only structures count. @param {Uint8Array} bytes */
+function structureOf(bytes) {
+  const value = fromMsgpack(bytes);
+  return value !== null && typeof value === 'object' && !('bytes' in value) ? value : undefined;
+}
+
 /**
  * Show a value in a form; the form that it got, since not all bytes are text and not all text JSON.
- * @param {Uint8Array} bytes @param {string} form `auto`, `text`, `json` or `hex`
+ * @param {Uint8Array} bytes @param {string} form `auto`, `text`, `json`, `msgpack` or `hex`
  * @returns {{form: string, shown: string}}
  */
 export function decoded(bytes, form) {
-  if (form === 'hex') return {form: 'hex', shown: hex(bytes)};
-  const text = textOf(bytes);
+  const text = form === 'hex' ? null : textOf(bytes);
+  const packed = form === 'msgpack' ? fromMsgpack(bytes) : form === 'auto' && text === null ? structureOf(bytes) : undefined;
+  if (packed !== undefined) return {form: 'msgpack', shown: pretty(packed)};
   if (text === null) return {form: 'hex', shown: hex(bytes)};
-  if (form === 'text') return {form: 'text', shown: text};
-  try {
-    return {form: 'json', shown: JSON.stringify(JSON.parse(text), null, 2)};
-  } catch {
-    return {form: 'text', shown: text};
-  }
+  const value = form === 'text' ? undefined : fromJson(text);
+  return value === undefined ? {form: 'text', shown: text} : {form: 'json', shown: pretty(value)};
 }
 
 /** One line of a value. @param {Uint8Array} bytes @param {number} most */
@@ -58,16 +75,21 @@ export function oneLine(bytes, most) {
 export const keyOf = (message) => message.key ?? (message.key_base64 === undefined ? '' : `base64:${message.key_base64}`);
 
 /**
- * Tell whether a message has all words of a filter: `key:WORD` and `header:WORD` look there, other
- * words anywhere, whatever their case.
+ * Tell whether a message has all words of a filter: `key:WORD` and `header:WORD` look there, `$.a.b=1`
+ * at a place in a value of JSON or MessagePack, other words anywhere, whatever their case.
  * @param {Message} message @param {string} filter
  */
 export function matches(message, filter) {
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = filter.split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   const key = keyOf(message).toLowerCase(), headers = JSON.stringify(message.headers ?? {}).toLowerCase();
-  const value = (textOf(bytesOf(message.base64)) ?? '').toLowerCase();
-  return words.every((word) => {
+  const bytes = bytesOf(message.base64), text = textOf(bytes), value = (text ?? '').toLowerCase();
+  return words.every((cased) => {
+    const condition = conditionOf(cased), word = cased.toLowerCase();
+    if (condition) {
+      const structure = fromJson(text) ?? structureOf(bytes);
+      return structure !== undefined && holds(structure, condition);
+    }
     if (word.startsWith('key:')) return key.includes(word.slice(4));
     if (word.startsWith('header:')) return headers.includes(word.slice(7));
     return key.includes(word) || headers.includes(word) || value.includes(word);

@@ -15,8 +15,12 @@ class Cluster extends View {
     this.one = null;
     this.outcome = signal('');
     this.asking = signal('');
+    /** @type {string | undefined} */
+    let shown;
     this.endings.push(() => [this.brokers, this.bookies, this.leaving, this.one].forEach((each) => each?.end()), effect(() => {
       const {broker} = params.value;
+      if (broker === shown) return;
+      shown = broker;
       this.one?.end();
       this.one = broker ? new Resource(() => `v1/brokers/${encodeURIComponent(broker)}?limit=100`, 3000) : null;
     }));

@@ -1,17 +1,18 @@
 // The messages of a partition: from any place, live at the tail, filtered, decoded, copied, appended.
 
-import {answered, empty, field, link, windowOf} from './parts.js';
+import {copy} from './copyable.js';
+import {answered, empty, field, link} from './parts.js';
 import {count, plural, size} from './format.js';
 import {bytesOf, copyAs, decoded, keyOf, matches, oneLine, positionOf, publishTime} from './messages_core.js';
 import {adjust, params} from './route.js';
+import {atTop, rowList} from './rows.js';
 import {Problem, ask, partitionPath, urlOf} from './service.js';
 import {View, h, signal} from './view.js';
 
 const PAGE = 200;
 const KEPT = 5000;
-const ROW_PX = 28;
 const WAIT_S = 15;
-const FORMS = ['auto', 'text', 'json', 'hex'];
+const FORMS = ['auto', 'text', 'json', 'msgpack', 'hex'];
 
 /** @typedef {import('./messages_core.js').Message} Message */
 
@@ -23,7 +24,7 @@ class Messages extends View {
     this.shown = signal(/** @type {import('./service.js').Shown} */ ({status: 'loading', data: null, problem: null, sinceMs: Date.now()}));
     this.end = {next: 0, tail: 0};
     this.isLive = signal(params.current.live === '1');
-    this.view = signal({top: 0, height: 480});
+    this.sight = signal(atTop());
     this.chosen = signal(/** @type {Message | null} */ (null));
     this.outcome = signal('');
     this.mistake = signal('');
@@ -137,7 +138,7 @@ class Messages extends View {
         h('button', {type: 'button', 'aria-pressed': String(this.isLive.value), onclick: () => this.toggleLive()}, this.isLive.value ? 'Pause' : 'Follow the tail')),
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),
       h('div', {class: 'fields', key: 'filter'},
-        field('Filter what is loaded (words, key:…, header:…)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
+        field('Filter what is loaded (words, key:…, header:…, $.order.total>100)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
         h('button', {type: 'button', onclick: () => this.download()}, 'Download as NDJSON')),
       answered(this.shown.value, 'the messages', () => this.list(filter)),
       this.chosen.value && this.detail(this.chosen.value),
@@ -149,33 +150,16 @@ class Messages extends View {
 
   /** @param {string} filter */
   list(filter) {
-    const all = this.messages.value, found = this.filtered(), {top, height} = this.view.value;
+    const all = this.messages.value, found = this.filtered(), chosen = this.chosen.value;
     const more = this.end.tail - this.end.next;
     const about = `${plural(found.length, 'message')}${filter ? ` of ${count(all.length)} loaded` : ''}; ${more > 0 ? `${count(more)} more up to the tail` : 'up to the tail'}`;
-    const {first, end} = windowOf(found.length, top, height, ROW_PX);
     return [
       h('p', {role: 'status', key: 'about', class: 'muted'}, about, more > 0 && [' ', h('button', {type: 'button', onclick: () => this.more({from: String(this.end.next)}, this.abort, 0)}, `Load ${count(Math.min(more, PAGE))} more`)]),
       !found.length ? empty(filter && all.length ? 'No loaded message matches' : 'There is no message here', filter && all.length ? 'The filter looks at what is loaded: load more, or change it.' : 'The tail is reached. Messages appear here when they are appended and the tail is followed.')
-        : h('div', {class: 'list', role: 'listbox', 'aria-label': 'Messages', tabindex: 0, key: 'list', 'aria-activedescendant': this.chosen.value ? `m${this.chosen.value.offset}` : null,
-          onscroll: (/** @type {any} */ event) => { this.view.value = {top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight}; },
-          onkeydown: (/** @type {KeyboardEvent} */ event) => this.step(event, found)},
-        h('div', {style: {height: `${found.length * ROW_PX}px`}, role: 'presentation', class: 'rows'}, found.slice(first, end).map((each, index) => h('div', {key: each.offset, id: `m${each.offset}`, class: 'row', role: 'option',
-          'aria-selected': String(this.chosen.value?.offset === each.offset), 'aria-setsize': found.length, 'aria-posinset': first + index + 1, style: {top: `${(first + index) * ROW_PX}px`}, onclick: () => { this.chosen.value = each; }},
-        h('span', {class: 'offset'}, count(each.offset)), h('span', {class: 'time'}, publishTime(each).slice(11, 23)), h('span', {class: 'key'}, keyOf(each) || '–'), h('span', {class: 'value'}, oneLine(bytesOf(each.base64.slice(0, 400)), 300)))))),
+        : rowList({name: 'Messages', items: found, idOf: (each) => `m${each.offset}`, chosen: chosen && `m${chosen.offset}`, sight: this.sight,
+          choose: (each) => { this.chosen.value = each; },
+          cells: (each) => [h('span', {class: 'offset'}, count(each.offset)), h('span', {class: 'time'}, publishTime(each).slice(11, 23)), h('span', {class: 'key'}, keyOf(each) || '–'), h('span', {class: 'value'}, oneLine(bytesOf(each.base64.slice(0, 400)), 300))]}),
     ];
-  }
-
-  /** @param {KeyboardEvent} event @param {Message[]} found */
-  step(event, found) {
-    const now = found.findIndex((each) => each.offset === this.chosen.current?.offset);
-    const to = {ArrowDown: now + 1, ArrowUp: Math.max(0, now - 1), Home: 0, End: found.length - 1, PageDown: now + 15, PageUp: Math.max(0, now - 15)}[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    const index = Math.min(to, found.length - 1), list = /** @type {HTMLElement} */ (event.currentTarget);
-    this.chosen.value = found[index];
-    const top = index * ROW_PX;
-    if (top < list.scrollTop) list.scrollTop = top;
-    else if (top + ROW_PX > list.scrollTop + list.clientHeight) list.scrollTop = top + ROW_PX - list.clientHeight;
   }
 
   /** @param {Message} each */
@@ -187,19 +171,9 @@ class Messages extends View {
       h('dl', null, h('dt', null, 'Published'), h('dd', null, publishTime(each)), h('dt', null, 'Key'), h('dd', null, keyOf(each) || 'none'), h('dt', null, 'Size'), h('dd', null, size(bytes.length)),
         h('dt', null, 'Headers'), h('dd', null, JSON.stringify(each.headers ?? {}))),
       h('div', {class: 'fields'}, field('Shown as', h('select', {value: params.value.as ?? 'auto', onchange: (/** @type {any} */ event) => adjust({as: event.target.value === 'auto' ? null : event.target.value})}, FORMS.map((name) => h('option', {value: name}, name)))),
-        /** @type {const} */ (['curl', 'Python', 'command line']).map((how) => h('button', {type: 'button', key: how, onclick: () => this.copy(copyAs(how, server, topic, Number(partition), each.offset))}, `Copy as ${how}`))),
+        /** @type {const} */ (['curl', 'Python', 'command line']).map((how) => h('button', {type: 'button', key: how, onclick: async () => { const text = copyAs(how, server, topic, Number(partition), each.offset); this.outcome.value = await copy(text) ?? text; }}, `Copy as ${how}`))),
       h('p', {role: 'status'}, this.outcome.value),
       h('pre', {tabindex: 0, 'aria-label': `Value as ${form}`}, shown));
-  }
-
-  /** @param {string} text */
-  async copy(text) {
-    try {
-      await navigator.clipboard.writeText(text);
-      this.outcome.value = 'Copied.';
-    } catch {
-      this.outcome.value = text; // a browser that refuses, for example over plain HTTP
-    }
   }
 }
 

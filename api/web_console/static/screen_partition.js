@@ -1,5 +1,6 @@
 // A partition: facts, problems, the picture of its ledger chain, the chosen ledger, what happened.
 
+import {troublesOf} from './findings.js';
 import {answered, empty, link, table, to} from './parts.js';
 import {clock, count, retention, size} from './format.js';
 import {modelOf, nextCut, problems, story} from './ledger_model.js';
@@ -38,6 +39,7 @@ class Partition extends View {
     return [
       h('h1', null, `${topic}, partition ${partition}`),
       h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Messages', 'messages', {topic, partition})),
+      troublesOf(topic),
       answered(this.chain.shown.value, 'the ledger chain', (said) => this.drawn(modelOf(said))),
     ];
   }
@@ -125,6 +127,6 @@ const ledgerTable = (model) => table('Ledgers', ['Ledger', 'State', 'Offsets', '
 
 /** @param {any} said */
 const subscriptionTable = (said) => table('Subscriptions', ['Subscription', 'Acknowledged to', 'Behind', 'Bytes behind', 'With consumers', 'Done ahead'], said.subscriptions.map((/** @type {any} */ each) => h('tr', {key: each.subscription},
-  h('th', {scope: 'row'}, each.subscription), h('td', null, count(each.acked_to)), h('td', null, count(each.backlog_messages)), h('td', null, size(each.backlog_bytes)), h('td', null, count(each.outstanding)), h('td', null, each.holes ? `${count(each.holes)} ranges` : '–'))));
+  h('th', {scope: 'row'}, link(each.subscription, 'subscription', {topic: said.topic, subscription: each.subscription})), h('td', null, count(each.acked_to)), h('td', null, count(each.backlog_messages)), h('td', null, size(each.backlog_bytes)), h('td', null, count(each.outstanding)), h('td', null, each.holes ? `${count(each.holes)} ranges` : '–'))));
 
 customElements.define('fencelog-partition', Partition);

@@ -1,19 +1,13 @@
-// The topics, a page at a time, sorted and filtered by the broker; and one topic with its partitions.
+// The topics, a page at a time, sorted and filtered by the broker.
 
 import {answered, empty, field, link, table, to} from './parts.js';
 import {count, rate, retention, size} from './format.js';
 import {adjust, go, params} from './route.js';
-import {Problem, Resource, askJson, change} from './service.js';
+import {Resource, change, said} from './service.js';
 import {View, effect, h, signal} from './view.js';
 
 const PAGE = 50;
 const COLUMNS = [['name', 'Topic'], ['in_bytes_per_s', 'Written'], ['out_bytes_per_s', 'Read'], ['backlog_messages', 'Backlog'], ['messages', 'Messages'], ['size', 'Size']];
-
-/** Return what to say of a problem. @param {unknown} error */
-function said(error) {
-  if (!(error instanceof Problem)) throw error;
-  return `${error.isRefused ? 'Refused' : 'Failed'}: ${error.message}.${error.mayHaveEffect ? ' It may have been done all the same.' : ''}`;
-}
 
 class Topics extends View {
   begin() {
@@ -82,48 +76,4 @@ class Topics extends View {
   }
 }
 
-class Topic extends View {
-  begin() {
-    const {topic = ''} = params.current;
-    this.topic = topic;
-    this.config = new Resource(() => `v1/topics/${topic}`, 0);
-    this.owners = new Resource(() => `v1/topics/${topic}/owners`, 3000);
-    this.offsets = new Resource(() => `v1/topics/${topic}/offsets`, 3000);
-    this.outcome = signal('');
-    this.typed = signal('');
-    this.endings.push(() => [this.config, this.owners, this.offsets].forEach((each) => each.end()));
-  }
-
-  async deleteTopic() {
-    try {
-      await change('DELETE', `v1/topics/${this.topic}`);
-      go({screen: 'topics'});
-    } catch (error) {
-      this.outcome.value = said(error);
-    }
-  }
-
-  render() {
-    const owners = new Map((this.owners.shown.value.data?.owners ?? []).map((/** @type {any} */ each) => [each.partition, each]));
-    return [h('h1', null, this.topic),
-      answered(this.config.shown.value, 'the topic', (config) => [
-        h('ul', {class: 'facts', key: 'facts'}, h('li', null, h('span', {class: 'k'}, 'Copies'), h('b', null, `${config.write_quorum} on ${config.ensemble_size} bookies`), `, acknowledged after ${config.ack_quorum}`),
-          h('li', null, h('span', {class: 'k'}, 'Retention'), h('b', null, retention(bound(config.effective.retention_ms), bound(config.effective.retention_bytes))))),
-        answered(this.offsets.shown.value, 'the partitions', (data) => table('Partitions', ['Partition', 'Owner', 'Earliest', 'Tail', 'Count', 'Messages'], data.offsets.map((/** @type {any} */ each) => h('tr', {key: each.partition},
-          h('th', {scope: 'row'}, link(`Partition ${each.partition}`, 'partition', {topic: this.topic, partition: each.partition})), h('td', null, owners.get(each.partition)?.broker_id ?? '–'), h('td', null, count(each.earliest_offset)), h('td', null, count(each.tail_offset)), h('td', null, count(each.tail_offset - each.earliest_offset)),
-          h('td', null, h('a', {href: to('messages', {topic: this.topic, partition: each.partition}), 'aria-label': `Messages of partition ${each.partition}`}, 'Messages')))))),
-        h('details', {key: 'settings'}, h('summary', null, 'All settings that hold'), table('Settings', ['Setting', 'Value', 'From'], Object.entries(config.effective).map(([name, value]) => h('tr', {key: name}, h('th', {scope: 'row'}, name), h('td', null, String(value)), h('td', null, name in config.settings ? 'the topic' : 'inherited'))))),
-        h('details', {key: 'delete'}, h('summary', null, 'Delete this topic'), h('p', null, 'Everything in it is gone for good. Type its name to delete it.'),
-          h('div', {class: 'fields'}, field('Name', h('input', {autocomplete: 'off', oninput: (/** @type {any} */ event) => { this.typed.value = event.target.value; }})),
-            h('button', {type: 'button', class: 'danger', disabled: this.typed.value !== this.topic, onclick: () => this.deleteTopic()}, 'Delete for good')),
-          this.outcome.value && h('p', {class: 'bad', role: 'alert'}, this.outcome.value)),
-      ])];
-  }
-}
-
-/** @param {any} value a setting as it is shown: "unlimited" is no bound */
-const bound = (value) => (typeof value === 'number' ? value : null);
-
 customElements.define('fencelog-topics', Topics);
-customElements.define('fencelog-topic', Topic);
-export {askJson, said};

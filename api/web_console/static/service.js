@@ -46,13 +46,16 @@ export async function ask(path, init = {}) {
   throw new Problem(answer.status, said);
 }
 
-/** @param {string} path @param {RequestInit} [init] */
-export const askJson = async (path, init) => (await ask(path, init)).json();
-
 /** Send JSON, or nothing. @param {string} method @param {string} path @param {any} [body] */
 export function change(method, path, body) {
   const sent = body === undefined ? {} : {body: JSON.stringify(body), headers: {'Content-Type': 'application/json'}};
   return ask(path, {method, ...sent});
+}
+
+/** What to say of a problem. @param {unknown} error */
+export function said(error) {
+  if (!(error instanceof Problem)) throw error;
+  return `${error.isRefused ? 'Refused' : 'Failed'}: ${error.message}.${error.mayHaveEffect ? ' It may have been done all the same.' : ''}`;
 }
 
 /**

@@ -87,8 +87,14 @@ def axe() -> str:
 
 @pytest.fixture
 def open_page(browser: Browser, service: str) -> OpenPage:
-    """Open a page of the console. An error in it, a warning of the browser (what the policy forbids
-    among them), or a request to another origin fails the test, unless it ``expects`` them."""
+    """Open a page of the console, see ``page_opener``."""
+    return page_opener(browser, service)
+
+
+def page_opener(browser: Browser, service: str) -> OpenPage:
+    """Return what opens a page of a service's console. An error in it, a warning of the browser
+    (what the policy forbids among them), or a request to another origin fails the test, unless it
+    ``expects`` them."""
 
     @asynccontextmanager
     async def opened(
@@ -97,6 +103,7 @@ def open_page(browser: Browser, service: str) -> OpenPage:
         context = await browser.new_context(
             reduced_motion="reduce",
             timezone_id="UTC",
+            permissions=["clipboard-read", "clipboard-write"],
             **{"viewport": {"width": 1280, "height": 900}, **settings},
         )
         complaints: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -90,6 +91,23 @@ async def test_a_takeover_a_replacement_and_a_trim_are_told(modules: Page) -> No
     ]
 
 
+async def test_an_owner_that_wrote_nothing_is_told(modules: Page) -> None:
+    """Its ledger was dropped, so that the ledgers alone would hide from whom it was taken over."""
+    said = answer()
+    said["segments"][1]["epoch"] = 3
+    said["takeovers"][1] |= {"broker_id": "c"}
+    said["takeovers"].append({"epoch": 3, "broker_id": "a", "taken_us": 3_000_000, "from": "c"})
+    told = await model(modules, "m.story(model)", said)
+    assert told[1:3] == [
+        "1970-01-01 00:00:02: c took the partition over from a, and wrote nothing (epoch 2).",
+        (
+            "1970-01-01 00:00:03: a took the partition over from c. It fenced ledger 1, closed it "
+            "before offset 100 and went on in ledger 2 (epoch 3)."
+        ),
+    ]
+    assert await model(modules, "model.epochs.map((each) => each.previous)", said) == ["", "c"]
+
+
 async def test_missing_copies_are_counted_not_guessed(modules: Page) -> None:
     (sentence,) = await model(modules, "m.problems(model)", answer())
     assert sentence.startswith("b2 is gone. 1 of 2 ledgers shown (1) has fewer copies")
@@ -146,6 +164,81 @@ async def test_values_are_shown_in_the_form_that_they_have(modules: Page) -> Non
         ["text", "plain"],
         ["hex", "00000000  ff 00 41" + " " * 41 + "..A"],
     ]
+
+
+async def msgpack(modules: Page, *values: str) -> Any:
+    """Decode bytes in hex."""
+    code = """async (values) => { const m = await import('./msgpack.js');
+        return values.map((each) => m.fromMsgpack(
+            Uint8Array.from(each.match(/../g) ?? [], (byte) => parseInt(byte, 16))) ?? 'none') }"""
+    return await modules.evaluate(code, values)
+
+
+async def test_messagepack_is_decoded(modules: Page) -> None:
+    """The examples of its specification, and one of each kind that it has."""
+    found = await msgpack(
+        modules,
+        "82a7636f6d70616374c3a6736368656d6100",
+        "93ffd1ff00cfffffffffffffffff",
+        "c403010203",
+        "cb3ff8000000000000",
+        "d60112345678",
+        "dd00000001d90161",
+        "de000101c2",
+        "ca3fc00000",
+    )
+    assert found == [
+        {"compact": True, "schema": 0},
+        [-1, -256, "18446744073709551615"],
+        {"bytes": "010203"},
+        1.5,
+        {"extension": 1, "bytes": "12345678"},
+        ["a"],
+        {"1": False},
+        1.5,
+    ]
+
+
+async def test_what_is_no_messagepack_is_not_taken_for_some(modules: Page) -> None:
+    """Bytes that end early, or go on, an unused type, bad text, lengths beyond the bytes, depth."""
+    bad = ("", "c1", "0000", "a261", "a1ff", "dcffff", "dfffffffff", "c6ffffffff00", "91" * 99)
+    assert await msgpack(modules, *bad) == ["none"] * len(bad)
+
+
+async def test_a_structure_in_messagepack_is_shown_and_a_lone_byte_is_not(modules: Page) -> None:
+    found = await core(
+        modules,
+        """[[0x82, 0xa1, 97, 1, 0xa1, 98, 0x91, 0xc0], [0xff]].map((bytes) =>
+            m.decoded(Uint8Array.from(bytes), 'auto')).map((each) => [each.form, each.shown])""",
+    )
+    assert found[0] == ["msgpack", '{\n  "a": 1,\n  "b": [\n    null\n  ]\n}']
+    assert found[1][0] == "hex"
+    asked = await core(modules, "m.decoded(Uint8Array.from([0x05]), 'msgpack')")
+    assert asked == {"form": "msgpack", "shown": "5"}
+
+
+@pytest.mark.parametrize(
+    ("word", "holds"),
+    [
+        ("$.order", True),
+        ("$.absent", False),
+        ("$.order.lines[0].sku=APPLE", True),
+        ("$.order.lines[*].sku=pear", True),
+        ("$.order.*[1].sku=apple", False),
+        ("$.total>100", True),
+        ("$.total<=119", False),
+        ("$.total!=120", False),
+        ('$["a.b"]=null', True),
+        ("$.constructor", False),
+        ("$..total", False),
+    ],
+)
+async def test_a_filter_looks_at_a_place_in_a_value(modules: Page, word: str, holds: bool) -> None:
+    value = '{order: {lines: [{sku: "Apple"}, {sku: "pear"}]}, total: 120, "a.b": null}'
+    found = await core(
+        modules, f"m.matches({{base64: btoa(JSON.stringify({value}))}}, {json.dumps(word)})"
+    )
+    assert found is holds
 
 
 async def test_a_filter_looks_at_keys_headers_and_values(modules: Page) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Route, expect
 
 from tests.api.web_console.conftest import TOPIC, OpenPage
+from tests.api.web_console.keyboard import active, tab_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -21,32 +22,37 @@ SCREENS = {
     f"?screen=topic&topic={TOPIC}": "tbody tr",
     PARTITION: ".seg",
     f"?screen=messages&topic={TOPIC}&partition=0": ".row",
+    "?screen=subscriptions": ".row[role=option]",
+    f"?screen=subscriptions&topic={TOPIC}": ".row[role=option]",
+    f"?screen=subscription&topic={TOPIC}&subscription=billing": "tbody tr",
     "?screen=cluster": "tbody tr",
     "?screen=nothing": ".refused",
 }
+ELEMENTS = (
+    *("console", "overview", "topics", "topic", "partition", "messages", "cluster"),
+    *("subscriptions", "subscription", "troubles", "copyable"),
+)
+"""All custom elements, without what their names begin with."""
+
 MAX_OPEN_MS = 1000
 """The time in which 1,000 topics are on the screen."""
 
 FAILURE_SHOWN_MS = 3000
 
+MAX_KEY_MS = 50
+"""The time from a key to the next picture of a chain of 1,000 ledgers."""
 
-async def active(page: Page) -> str:
-    """Return the name of what has the focus."""
-    return str(
-        await page.evaluate(
-            "document.activeElement.getAttribute('aria-label') || document.activeElement.innerText "
-            "|| document.activeElement.name || document.activeElement.tagName"
-        )
-    )
-
-
-async def tab_to(page: Page, name: str) -> None:
-    """Press Tab until something of that name has the focus."""
-    for _ in range(40):
-        await page.keyboard.press("Tab")
-        if (await active(page)).startswith(name):
-            return
-    raise AssertionError(f"Tab does not reach {name!r}")
+PRESS_LEFT = """async () => {
+    const took = [];
+    for (let n = 0; n < 12; n += 1) {
+        const began = performance.now(), before = document.activeElement;
+        before.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));
+        await new Promise((done) => { requestAnimationFrame(() => { setTimeout(done); }); });
+        if (document.activeElement === before) throw new Error('the key has no effect');
+        took.push(performance.now() - began);
+    }
+    return took;
+}"""
 
 
 @pytest.mark.parametrize("query", SCREENS)
@@ -97,6 +103,54 @@ async def test_from_the_overview_to_a_ledger_by_keyboard(open_page: OpenPage) ->
         assert await active(page) != newest
         await page.keyboard.press("Tab")
         assert not (await active(page)).startswith("Ledger ")
+
+
+async def thousand_ledgers(http: httpx.AsyncClient) -> dict[str, Any]:
+    """The newest 40 of 1,000 ledgers, four epochs, each ledger with two ensemble changes."""
+    view: dict[str, Any] = (await http.get(f"/v1/topics/{TOPIC}/partitions/0/chain")).json()
+    last = view["segments"][-1]
+    fragments = [
+        {"first_entry": 10 * n, "bookies": [f"b{(n + m) % 5}" for m in range(3)]} for n in range(3)
+    ]
+    segments = [
+        last
+        | {
+            "ledger_id": 1000 + n,
+            "base_offset": 96_000 + 100 * n,
+            "end_offset": 96_100 + 100 * n,
+            "epoch": 1 + n // 10,
+            "entries": 30,
+            "size": 10_000,
+            "is_closed": n < 39,
+            "is_written": n == 39,
+            "last_publish_us": last["created_us"],
+            "ledger": last["ledger"] | {"fragments": fragments},
+        }
+        for n in range(40)
+    ]
+    taken = {"broker_id": "a", "taken_us": last["created_us"], "from": "b"}
+    return view | {
+        "segments": segments,
+        "takeovers": [taken | {"epoch": n} for n in range(1, 5)],
+        "ledgers": 1000,
+        "older": {"ledgers": 960, "epochs": 96, "to_offset": 96_000},
+        "epoch": 4,
+        "earliest_offset": 0,
+        "tail_offset": 100_000,
+    }
+
+
+async def x_at_once(open_page: OpenPage, http: httpx.AsyncClient) -> None:
+    view = await thousand_ledgers(http)
+    async with open_page("?screen=nothing") as page:
+        await page.route("**/chain**", lambda route: route.fulfill(json=view))
+        await page.goto(page.url.replace("?screen=nothing", PARTITION))
+        await expect(page.locator(".seg")).to_have_count(40)
+        await expect(page.get_by_text("960 older ledgers")).to_be_visible()
+        await page.locator(".seg[tabindex='0']").focus()
+        took: list[float] = await page.evaluate(PRESS_LEFT)
+        assert min(took) <= MAX_KEY_MS, took
+        await expect(page.locator("#ledger-title")).to_have_text("Ledger 1027")
 
 
 async def test_the_address_is_the_state(open_page: OpenPage) -> None:
@@ -180,7 +234,7 @@ async def test_a_topic_is_made_and_deleted_with_its_name_typed(open_page: OpenPa
         await page.keyboard.type("shop/short-lived")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="shop/short-lived")).to_be_visible()
-        await page.get_by_text("Delete this topic").press("Enter")
+        await page.get_by_text("End or delete this topic").press("Enter")
         button = page.get_by_role("button", name="Delete for good")
         await expect(button).to_be_disabled()
         await page.get_by_label("Name", exact=True).focus()
@@ -198,7 +252,7 @@ async def test_no_screen_gives_a_method_of_elements_another_meaning(open_page: O
             """(names) => names.flatMap((name) => Object.getOwnPropertyNames(
                 customElements.get(`fencelog-${name}`).prototype)).filter((each) =>
                     each !== 'constructor' && each in HTMLElement.prototype)""",
-            ["console", "overview", "topics", "topic", "partition", "messages", "cluster"],
+            ELEMENTS,
         )
     assert shadowed == []
 

@@ -1,0 +1,209 @@
+"""A cluster of real processes with a fault in it, and a person who has the console alone: why
+appends to a topic fail, which subscription holds back space, which broker took a partition over and
+from whom. The commands that the console names are run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Locator, Page, expect
+
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from tests.api.web_console.conftest import OpenPage, page_opener
+from tests.api.web_console.keyboard import tab_to
+from tests.support.fencelog_cli import fencelog
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="package"),
+    pytest.mark.zookeeper,
+    pytest.mark.processes,
+]
+
+BOOKIES = 4
+SESSION_MS = 4000
+PATIENCE_MS = 60_000
+"""The time for what has to happen at all, on a busy machine."""
+
+FAILURE_SHOWN_MS = 3000
+ATTEMPTS = 3
+"""A failure is on the page in time at the best of so many: other processes share the machine."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    config = ClusterConfig(
+        tmp_path_factory.mktemp("drills"),
+        bookies=BOOKIES,
+        http_port=0,
+        session_ms=SESSION_MS,
+        autorecovery=(),
+    )
+    async with running_cluster(config) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def http(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the broker whose console is looked at: the last one."""
+    url = cluster.urls[-1]
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def open_console(browser: Browser, cluster: Cluster) -> OpenPage:
+    return page_opener(browser, cluster.urls[-1])
+
+
+async def run(cluster: Cluster, command: str) -> None:
+    """Run a command as the console names it, with the URL of the metadata store put in."""
+    words = command.replace("URL", cluster.metadata).split()
+    assert words[0] == "fencelog"
+    in_time = partial(fencelog, *words[1:], timeout_s=PATIENCE_MS / 1000)
+    done = await asyncio.get_running_loop().run_in_executor(None, in_time)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+async def put(http: httpx.AsyncClient, name: str, **settings: object) -> str:
+    """Create a topic with a message, and return its path."""
+    path = f"/v1/topics/{name}"
+    (await http.put(path, json=settings)).raise_for_status()
+    await append(http, path)
+    return path
+
+
+async def append(http: httpx.AsyncClient, topic: str) -> None:
+    """Append until it succeeds: a takeover may be under way."""
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while not (  # noqa: ASYNC110 - a condition without an event
+            await http.post(f"{topic}/messages", content=b"x" * 1000)
+        ).is_success:
+            await asyncio.sleep(0.1)
+
+
+async def shown_ms(locator: Locator, fault: Callable[[], Awaitable[object]]) -> float:
+    """Return the time from a fault until it is on the page."""
+    await expect(locator).to_have_count(0, timeout=PATIENCE_MS)
+    await fault()
+    began_s = time.monotonic()
+    await expect(locator.first).to_be_visible(timeout=PATIENCE_MS)
+    return (time.monotonic() - began_s) * 1000
+
+
+def finding(page: Page, kind: str, subject: str) -> Locator:
+    return page.locator(f".finding[data-kind={kind}]", has_text=subject)
+
+
+async def healthy(page: Page) -> None:
+    await expect(page.get_by_text("Nothing is wrong")).to_be_visible(timeout=PATIENCE_MS)
+
+
+async def test_why_appends_to_one_topic_fail(
+    cluster: Cluster, http: httpx.AsyncClient, open_console: OpenPage
+) -> None:
+    await put(http, "shop/orders", ensemble_size=3, write_quorum=3, ack_quorum=2)
+    await put(http, "shop/notes", ensemble_size=2, write_quorum=2, ack_quorum=2)
+    async with open_console() as page:
+        await healthy(page)
+        for bookie in ("bookie-1", "bookie-2"):
+            await run(cluster, f"fencelog bookies read-only {bookie} on --metadata URL")
+        worst = page.locator(".finding").first
+        await expect(worst.locator(".severity")).to_have_text("Critical", timeout=PATIENCE_MS)
+        await expect(worst).to_contain_text("2 bookies take entries, and ")
+        await tab_to(page, "Topic shop/orders")
+        await page.keyboard.press("Enter")
+        about = page.get_by_role("list", name="Findings about shop/orders")
+        for bookie in ("bookie-1", "bookie-2"):
+            cause = about.locator("li", has_text=bookie)
+            await expect(cause).to_contain_text("takes no entries: an operator has said so")
+        await page.goto(f"{cluster.urls[-1]}/console/?screen=topic&topic=shop/notes")
+        await page.wait_for_selector("tbody tr")
+        await expect(page.locator(".finding")).to_have_count(0)
+        await page.go_back()
+        commands = about.locator("li", has_text="takes no entries").locator("code")
+        await expect(commands).to_have_count(2, timeout=PATIENCE_MS)
+        for command in await commands.all_inner_texts():
+            await run(cluster, command)
+        await expect(about).to_have_count(0, timeout=PATIENCE_MS)
+
+
+async def test_a_read_only_bookie_is_on_the_page_in_time(
+    cluster: Cluster, open_console: OpenPage
+) -> None:
+    command = "fencelog bookies read-only bookie-3 {} --metadata URL"
+    took: list[float] = []
+    async with open_console() as page:
+        shown = finding(page, "bookie_read_only", "bookie-3")
+        while len(took) < ATTEMPTS and min(took, default=FAILURE_SHOWN_MS) >= FAILURE_SHOWN_MS:
+            took.append(await shown_ms(shown, lambda: run(cluster, command.format("on"))))
+            row = page.get_by_role("row", name="bookie-3")
+            await expect(row).to_contain_text("takes no entries")
+            await run(cluster, command.format("off"))
+        await expect(shown).to_have_count(0, timeout=PATIENCE_MS)
+    assert min(took) < FAILURE_SHOWN_MS, took
+
+
+async def test_which_subscription_holds_back_space(
+    http: httpx.AsyncClient, open_console: OpenPage
+) -> None:
+    topic = await put(http, "shop/paid", roll_entries=1)
+    for name in ("quick", "slow", "ahead"):
+        body = {"start": "earliest"}
+        (await http.put(f"{topic}/subscriptions/{name}", json=body)).raise_for_status()
+    for _ in range(4):
+        await append(http, topic)
+    for name in ("quick", "ahead"):
+        seek = await http.post(f"{topic}/subscriptions/{name}:seek", json={"to": "latest"})
+        seek.raise_for_status()
+    (await http.patch(topic, json={"retention_bytes": 1})).raise_for_status()
+    async with open_console() as page:
+        held = finding(page, "retention_held_back", "slow")
+        await expect(held).to_contain_text(
+            "subscription slow of shop/paid holds back retention", timeout=PATIENCE_MS
+        )
+        await page.keyboard.press("g")
+        await page.keyboard.press("s")
+        await page.get_by_label("Sorted by").select_option("held_bytes")
+        first = page.locator("[role=option]").first
+        await expect(first).to_contain_text("slow shop/paid", timeout=PATIENCE_MS)
+        await expect(first).to_contain_text("KiB held back", timeout=PATIENCE_MS)
+        await page.locator(".list").focus()
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="slow of shop/paid")).to_be_visible()
+        await expect(page.get_by_text("retention would delete it")).to_be_visible()
+        await expect(page.get_by_role("region", name="What is stuck")).to_contain_text(
+            "no consumer asks for them"
+        )
+    (await http.delete(topic)).raise_for_status()
+
+
+async def test_a_killed_owner_is_on_the_page_in_time_and_who_took_over(
+    cluster: Cluster, http: httpx.AsyncClient, open_console: OpenPage
+) -> None:
+    topic = await put(http, "shop/moved")
+    unload = f"{topic}/partitions/0:unload"
+    took: list[float] = []
+    async with open_console() as page:
+        while len(took) < ATTEMPTS and min(took, default=FAILURE_SHOWN_MS) >= FAILURE_SHOWN_MS:
+            (await http.post(unload, json={"to": "broker-1"})).raise_for_status()
+            owner = next(each for each in cluster.brokers if each.name == "broker-1")
+            shown = finding(page, "broker_unreachable", "broker-1")
+            took.append(await shown_ms(shown, owner.kill))
+            await append(http, topic)
+            await cluster.restart(owner)
+            await healthy(page)
+        await page.goto(
+            f"{cluster.urls[-1]}/console/?screen=partition&topic=shop/moved&partition=0"
+        )
+        story = page.locator(".story")
+        await expect(story).to_contain_text(
+            "broker-2 took the partition over from broker-1", timeout=PATIENCE_MS
+        )
+    assert min(took) < FAILURE_SHOWN_MS, took

@@ -1,0 +1,101 @@
+"""What is wrong comes first on the overview: loading, nothing, findings, failed and refused are
+different pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from tests.api.web_console.conftest import OpenPage
+from tests.api.web_console.keyboard import tab_to
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+DOCTOR = "**/v1/admin/doctor**"
+FINDING = {
+    "kind": "bookie_read_only",
+    "severity": "warning",
+    "subject": "b1",
+    "summary": "bookie b1 takes no entries: <b>its disk is full</b>",
+    "command": "fencelog topic trim TOPIC PARTITION --before OFFSET",
+    "since_us": 3_600_000_000,
+    "details": {"reasons": ["disk"]},
+}
+
+
+def report(*findings: dict[str, Any]) -> str:
+    found = {"severity": "warning", "findings": findings, "took_ms": 1, "scanned": False}
+    return json.dumps(found | {"examined_us": 10_800_000_000})
+
+
+async def to_overview(page: Page) -> None:
+    await page.get_by_role("link", name="Overview", exact=True).press("Enter")
+
+
+async def test_a_finding_says_how_bad_what_since_when_and_what_helps(open_page: OpenPage) -> None:
+    async with open_page("?screen=nothing") as page:
+
+        async def answer(route: Route) -> None:
+            await route.fulfill(body=report(FINDING), content_type="application/json")
+
+        await page.route(DOCTOR, answer)
+        await to_overview(page)
+        found = page.locator(".finding")
+        await expect(found.locator(".severity")).to_have_text("Warning")
+        await expect(found).to_contain_text("takes no entries: <b>its disk is full</b>.")
+        await expect(found).to_contain_text("Since 1970-01-01 01:00:00 UTC, for 2 hours.")
+        await expect(page.get_by_text("1 warning.")).to_be_visible()
+        first = page.locator("main h1 + section")
+        await expect(first).to_have_attribute("aria-label", "What is wrong")
+        await tab_to(page, "Copy")
+        await page.keyboard.press("Enter")
+        await expect(found.get_by_text("Copied.")).to_be_visible()
+        assert await page.evaluate("navigator.clipboard.readText()") == FINDING["command"]
+
+
+async def test_loading_failed_refused_old_and_healthy_are_different_pictures(
+    open_page: OpenPage,
+) -> None:
+    expects = ("Failed to load", "status of 403")
+    async with open_page("?screen=nothing", expects=expects) as page:
+        held: asyncio.Queue[Route] = asyncio.Queue()
+        await page.route(DOCTOR, held.put)
+        await to_overview(page)
+        section = page.locator("section[aria-label='What is wrong']")
+        await expect(section.locator("[data-picture=loading]")).to_be_visible()
+        await (await held.get()).abort()
+        await expect(section.locator("[data-picture=failed]")).to_contain_text("does not answer")
+        await (await held.get()).fulfill(body=report(), content_type="application/json")
+        await expect(section.locator("[data-picture=empty]")).to_contain_text("Nothing is wrong")
+        await (await held.get()).fulfill(body=report(FINDING), content_type="application/json")
+        await expect(section.locator(".finding")).to_have_count(1)
+        await (await held.get()).abort()
+        await expect(section.locator("[data-picture=failed]")).to_contain_text("This is old")
+        await expect(section.locator(".finding")).to_have_count(1)
+        problem = json.dumps({"detail": "no permission", "code": "forbidden", "retryable": False})
+        await (await held.get()).fulfill(status=403, body=problem, content_type="application/json")
+        await expect(section.locator("[data-picture=refused]")).to_contain_text("no permission")
+        await page.unroute(DOCTOR)
+
+
+async def test_every_ledger_is_looked_at_on_request(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await expect(page.get_by_text("Not every ledger was looked at.")).to_be_visible()
+        await tab_to(page, "Look at every ledger")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Every ledger was looked at, at")).to_be_visible()
+
+
+async def test_many_findings_are_cut_short_and_counted(open_page: OpenPage) -> None:
+    async with open_page("?screen=nothing") as page:
+        many = report(*(FINDING | {"subject": f"b{number}"} for number in range(60)))
+        await page.route(
+            DOCTOR, lambda route: route.fulfill(body=many, content_type="application/json")
+        )
+        await to_overview(page)
+        await expect(page.locator(".finding")).to_have_count(50)
+        await expect(page.get_by_text("and 10 more")).to_be_visible()
