@@ -1,5 +1,7 @@
-// The cluster: brokers with drain and undrain, and the partitions that one of them has open.
+// The cluster: brokers with drain and undrain, the partitions that one of them has open, and what has
+// happened.
 
+import './timeline.js';
 import {answered, empty, link, table} from './parts.js';
 import {clock, count, rate} from './format.js';
 import {params} from './route.js';
@@ -64,6 +66,7 @@ class Cluster extends View {
         return data.bookies.length ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, jobs.has(each.bookie_id) ? `leaves: ${jobs.get(each.bookie_id).phase}` : 'registered'))))
           : empty('No bookie is registered', 'Nothing can be stored: start a bookie.');
       }),
+      h('fencelog-timeline', {live: true, key: 'timeline'}),
     ];
   }
 }

@@ -38,7 +38,7 @@ class Partition extends View {
     const {topic, partition} = this.place;
     return [
       h('h1', null, `${topic}, partition ${partition}`),
-      h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Messages', 'messages', {topic, partition})),
+      h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Messages', 'messages', {topic, partition}), ' · ', link('Events', 'cluster', {of: topic})),
       troublesOf(topic),
       answered(this.chain.shown.value, 'the ledger chain', (said) => this.drawn(modelOf(said))),
     ];

@@ -27,7 +27,7 @@ class Topic extends View {
 
   render() {
     return [h('h1', null, this.topic),
-      h('p', {class: 'crumbs'}, link('Subscriptions', 'subscriptions', {topic: this.topic})),
+      h('p', {class: 'crumbs'}, link('Subscriptions', 'subscriptions', {topic: this.topic}), ' · ', link('Events', 'cluster', {of: this.topic})),
       troublesOf(this.topic),
       answered(this.config.shown.value, 'the topic', (config) => [
         h('ul', {class: 'facts', key: 'facts'}, h('li', null, h('span', {class: 'k'}, 'Copies'), h('b', null, `${config.write_quorum} on ${config.ensemble_size} bookies`), `, acknowledged after ${config.ack_quorum}`),

@@ -30,7 +30,7 @@ SCREENS = {
 }
 ELEMENTS = (
     *("console", "overview", "topics", "topic", "partition", "messages", "cluster"),
-    *("subscriptions", "subscription", "troubles", "copyable"),
+    *("subscriptions", "subscription", "troubles", "copyable", "timeline"),
 )
 """All custom elements, without what their names begin with."""
 
