@@ -197,6 +197,17 @@ async def test_the_last_run_of_a_ledger_is_replaced_up_to_its_end(
     assert stored == [(0, 4), (10, 12)]
 
 
+async def test_nothing_is_taken_while_a_ledger_is_being_removed(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    """The flush that removes what was there would remove it as well."""
+    bookie = await with_stored(open_bookie, requests)
+    await bookie.shard(1).remove(1, deleted=False)
+    assert is_removing(bookie, 1)
+    refused = await requests.add(bookie, requests.run(1, 0, 5), recovery=True)
+    assert refusal_of(refused) is ErrorCode.OVERLOADED
+
+
 async def test_nothing_is_replaced_in_a_ledger_that_was_dropped_meanwhile(
     open_bookie: OpenBookie, requests: Requests
 ) -> None:

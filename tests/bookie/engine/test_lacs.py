@@ -97,6 +97,24 @@ async def test_a_lac_is_neither_acknowledged_nor_told_before_it_is_durable(
     assert (await bookie.read(1, 0, max_entries=1, max_bytes=1000)).lac == 3
 
 
+@pytest.mark.parametrize("recovery", [False, True])
+async def test_the_lac_of_an_add_is_not_told_before_it_is_durable(
+    recovery: bool, open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0, 5, lac=1))
+    assert await bookie.read_lac(1) == 1
+    faulty_disk.waits.add("sync .journal")
+    loop = asyncio.get_running_loop()
+    added = loop.create_task(requests.add(bookie, requests.run(1, 5, lac=3), recovery=recovery))
+    await soon(added)
+    reply = await bookie.read(1, 0, max_entries=1, max_bytes=1000)
+    assert reply.lac == 1  # a crash now would take 3 back
+    faulty_disk.waits.clear()
+    assert await added is None
+    assert (await bookie.read(1, 0, max_entries=1, max_bytes=1000)).lac == 3
+
+
 async def test_a_lac_that_cannot_be_synced_is_not_confirmed(
     open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
 ) -> None:

@@ -65,6 +65,17 @@ async def test_limbo_says_what_it_has_and_never_no(
     assert await requests.read(bookie, 2, 0) == requests.run(2, 0)
 
 
+async def test_a_ledger_that_was_fenced_before_enters_limbo_too(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    """What was lost may have come from a recovery."""
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 5))
+    await bookie.read_lac(1, fence=True)
+    await put_in_limbo(bookie, 1)
+    assert await code_of(requests.read(bookie, 1, 5)) is ErrorCode.LEDGER_IN_LIMBO
+
+
 async def test_a_cleared_ledger_says_no_again_and_stays_fenced(
     open_bookie: OpenBookie, requests: Requests
 ) -> None:

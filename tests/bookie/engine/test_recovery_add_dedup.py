@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +13,18 @@ from hypothesis import strategies as st
 
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
-from fencelog.bookie.format.runs import clip_run, join_runs, merged, missing_ranges
+from fencelog.bookie.engine.recovery_add_dedup import RecoveryAddDedup
+from fencelog.bookie.format.runs import Range, clip_run, join_runs, merged, missing_ranges
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import build_run, read_run_header, slice_run, verify_run
+from fencelog.ledgers.format.run import (
+    RunHeader,
+    build_run,
+    read_run_header,
+    slice_run,
+    verify_run,
+)
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.rpc.bookie_port import AddCallback
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.faulty_disk import FaultyDisk
 
@@ -79,6 +88,73 @@ async def test_a_fence_during_the_look_up_stops_a_regular_add(
     error = await add
     assert error is not None
     assert error.code is ErrorCode.LEDGER_FENCED
+
+
+class Places:
+    """What is stored of one ledger, without a bookie. ``meanwhile`` happens during the next look at
+    the index, after it was read."""
+
+    def __init__(self, *, index: list[Range], cache: list[Range]) -> None:
+        self.index, self.cache = index, cache
+        self.flushes = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.written: list[tuple[Range, AddCallback]] = []
+        self.barriers: list[AddCallback] = []
+
+    async def stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
+        found, happens = list(self.index), self.meanwhile
+        self.meanwhile = lambda: None
+        await asyncio.sleep(0)
+        happens()
+        return found
+
+    def flushed(self) -> None:
+        self.index, self.cache = self.index + self.cache, []
+        self.flushes += 1
+
+    def store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
+        self.written.append(((header.first_entry_id, header.last_entry_id), on_reply))
+
+    async def added(self, run: bytes, answers: list[FencelogError | None]) -> list[Range]:
+        """Add a run; return what was written of it."""
+        dedup = RecoveryAddDedup(
+            stored_ranges=self.stored_ranges,
+            cached_ranges=lambda ledger_id, wanted: list(self.cache),
+            generation=lambda: self.flushes,
+            admit=lambda ledger_id, *, recovery: None,
+            store=self.store,
+            barrier=self.barriers.append,
+        )
+        dedup.start()
+        dedup.add(read_run_header(run), run, recovery=True, on_reply=answers.append)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await dedup.close()
+        return [entries for entries, _ in self.written]
+
+
+async def test_what_a_flush_moves_during_the_look_up_is_there(requests: Requests) -> None:
+    places = Places(index=[], cache=[(0, 4)])
+    places.meanwhile = places.flushed
+    assert await places.added(requests.run(1, 0, 5), []) == []
+    assert len(places.barriers) == 1
+
+
+async def test_what_is_added_during_the_look_up_is_there(requests: Requests) -> None:
+    places = Places(index=[(0, 1)], cache=[])
+    places.meanwhile = lambda: places.cache.append((3, 4))
+    assert await places.added(requests.run(1, 0, 5), []) == [(2, 2)]
+
+
+async def test_an_add_in_pieces_is_answered_by_the_last_of_them(requests: Requests) -> None:
+    """The journal may have the others in an earlier group."""
+    places, answers = Places(index=[(1, 1), (3, 3)], cache=[]), list[FencelogError | None]()
+    assert await places.added(requests.run(1, 0, 5), answers) == [(0, 0), (2, 2), (4, 4)]
+    for _, on_reply in places.written[:-1]:
+        on_reply(None)
+    assert answers == []
+    places.written[-1][1](None)
+    assert answers == [None]
 
 
 spans = st.tuples(st.integers(0, ENTRIES - 1), st.integers(1, 8))

@@ -14,9 +14,11 @@ from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.ledger_metadata.update import update_metadata
 from fencelog.ledgers.limits import SELF_REPAIR_ATTEMPTS
 from fencelog.ledgers.metastore.instance import read_instance
+from fencelog.ledgers.metastore.port import Version
 from tests.bookie.replication.stage import (
     PAYLOADS,
     Hooked,
@@ -127,6 +129,62 @@ async def test_entries_that_a_bookie_lacks_are_copied_to_it(tmp_path: Path) -> N
         assert worker.status()["copied_entries"] == 40
         assert (await cluster.ledgers.get(metadata.ledger_id))[0] == metadata
         await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
+async def test_a_ledger_whose_mark_is_gone_stays_as_it_is(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers
+) -> None:
+    """The garbage collector of the target may take its copies from then on."""
+    metadata = await closed(cluster, *PAYLOADS)
+    named, spares = await members(cluster, metadata)
+    await cluster.stop(named[0])
+    await mark(marks, metadata.ledger_id, named[0])
+
+    async def unmark(request: str) -> None:
+        found = await marks.get(metadata.ledger_id)
+        if found is not None:
+            await marks.unmark(metadata.ledger_id, found.version)
+
+    targets = [Hooked(cluster, bookie) for bookie in spares]
+    for target in targets:
+        target.before = unmark
+    worker = cluster.worker()
+    async with running(worker):
+        await until(lambda: any(target.adds for target in targets))
+        await until(lambda: worker.status()["at_ledgers"] == [])
+    assert (await cluster.ledgers.get(metadata.ledger_id))[0] == metadata
+
+
+async def test_a_repair_begins_with_metadata_that_is_not_older_than_the_mark(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an outdated value the ledger would lack nothing, and lose its mark."""
+    metadata = await closed(cluster, *PAYLOADS)
+    named, spares = await members(cluster, metadata)
+    await cluster.stop(named[0])
+    (first,) = metadata.fragments
+    outdated = replace(
+        metadata, fragments=(replace(first, bookies=(spares[0], *first.bookies[1:])),)
+    )
+    get, get_latest, is_behind = LedgerStore.get, LedgerStore.get_latest, True
+
+    async def get_behind(self: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        found, version = await get(self, ledger_id)
+        return (outdated if is_behind else found), version
+
+    async def caught_up(self: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        nonlocal is_behind
+        is_behind = False
+        return await get_latest(self, ledger_id)
+
+    monkeypatch.setattr(LedgerStore, "get", get_behind)
+    monkeypatch.setattr(LedgerStore, "get_latest", caught_up)
+    await mark(marks, metadata.ledger_id, named[0])
+    async with running(cluster.worker()):
+        await healed(marks)
+    is_behind = False
+    assert named[0] not in (await cluster.ledgers.get(metadata.ledger_id))[0].fragments[0].bookies
+    await check_copies(cluster, metadata.ledger_id, PAYLOADS)
 
 
 async def test_a_bookie_that_cannot_be_asked_lacks_nothing(

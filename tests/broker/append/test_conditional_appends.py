@@ -85,6 +85,25 @@ async def test_few_wait_at_a_time(
     assert pipeline.pending_bytes == 0
 
 
+async def test_those_that_wait_are_decided_in_the_order_of_arrival(
+    pipeline: AppendPipeline,
+) -> None:
+    """Both are for the offset of an append that vanishes."""
+    await sent(pipeline, None)
+    pipeline.mode.hold(True)
+    expected = AppendConditions(if_offset=1)
+    vanishing, earlier, later = await sent(pipeline, None, expected, expected)
+    pipeline.acknowledged(0)
+    pipeline.refuse_waiting(GONE)
+    assert code_of(vanishing) is ErrorCode.BOOKIE_UNAVAILABLE
+    pipeline.mode.hold(False)
+    pipeline.schedule_pump()
+    await asyncio.sleep(0)
+    pipeline.acknowledged(1)
+    assert earlier.result().offset == 1
+    assert code_of(later) is ErrorCode.PRECONDITION_FAILED
+
+
 async def test_what_waited_is_refused_by_a_log_that_has_ended(pipeline: AppendPipeline) -> None:
     _, waiting = await sent(pipeline, None, AppendConditions(if_offset=0))
     pipeline.mode.refusal = FencelogError(ErrorCode.DRAINING, "closing")

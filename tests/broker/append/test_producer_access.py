@@ -368,6 +368,20 @@ async def test_a_claim_ends_the_epochs_in_the_log(stage: Stage) -> None:
     await append(log)
 
 
+async def test_a_claim_ends_the_epochs_that_are_on_their_way(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
+    log = await stage.open()
+    data = ledgers.newest
+    data.auto_ack = False
+    before = asyncio.create_task(append(log, by("a", 4)))
+    await until(lambda: len(data.payloads) == 1)
+    claim = asyncio.create_task(log.access.claim("a", EXCLUSIVE, wait_ms=0))
+    await until(lambda: log._pipeline.mode.is_access_changing)
+    data.ack(0)
+    assert (await before, await claim) == (0, 5)
+
+
 async def test_who_waits_gets_it_when_it_is_released(stage: Stage) -> None:
     log = await stage.open()
     epoch = await log.access.claim("a", WAIT, wait_ms=0)

@@ -246,6 +246,25 @@ async def test_what_is_recorded_while_a_ledger_is_created_is_in_it(
     assert (await own()).sums.values == {"a": 1, "b": 2}
 
 
+async def test_what_is_recorded_while_a_snapshot_is_written_comes_after_it(
+    own: Own, ledgers: ScriptedLedgers, until: Until
+) -> None:
+    first = await own()
+    data, ledgers.auto_ack = ledgers.newest, False
+    earlier = asyncio.create_task(first.set("a", 1))
+    await until(lambda: ledgers.newest is not data and len(ledgers.newest.payloads) == 1)
+    state = ledgers.newest
+    later = asyncio.create_task(first.set("b", 2))
+    await asyncio.sleep(0)
+    state.ack(0)
+    await earlier
+    await until(lambda: len(state.payloads) == 2)
+    assert not later.done()
+    state.ack(1)
+    await later
+    assert (await own()).sums.values == {"a": 1, "b": 2}
+
+
 async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     own: Own, stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,28 @@ async def test_what_failed_too_often_is_forwarded_and_then_acknowledged(
     assert await pull(second, info) == [1, 2]
 
 
+async def test_what_is_forwarded_during_a_seek_comes_again(
+    stage: Stage, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, info = await opened(stage, [Message(b"v")] * 3, max_deliveries=1)
+    graves, gate = Graves(), asyncio.Event()
+    forward = graves.forward
+
+    async def slowly(info: SubscriptionInfo, partition: int, dead: PulledMessage) -> None:
+        await forward(info, partition, dead)
+        await gate.wait()
+
+    monkeypatch.setattr(graves, "forward", slowly)
+    log.subscriptions.dead_letters = graves
+    found = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
+    log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    await until(lambda: graves.forwarded == [(0, 1)])
+    await log.subscriptions.seek(info, 0)
+    gate.set()
+    await asyncio.sleep(0.01)
+    assert await pull(log, info) == [0, 1, 2]
+
+
 async def test_what_cannot_be_forwarded_holds_up_nothing_else_and_is_told(
     stage: Stage, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +336,21 @@ async def test_a_lease_that_ends_during_an_ordered_pull_sends_it_back(
     assert await task == [0, 1, 2, 3, 4]
     assert log.subscriptions.stats("id-s")["outstanding"] == 5
     assert (await log.subscriptions.ack(info, [first[0].ack_id])).stale == []
+
+
+async def test_a_pull_ends_with_the_first_of_its_leases(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hand the message out twice."""
+    log, info = await opened(stage, backoff_min_ms=0)
+    await append_one_by_one(log, 3)
+    gate = Gate(log, monkeypatch, free=1)
+    pulling = log.subscriptions.pull(info, "a", max_messages=9, max_bytes=100, lease_ms=50)
+    task = asyncio.create_task(pulling)
+    await gate.reached.wait()
+    await asyncio.sleep(0.07)
+    gate.open.set()
+    assert [message.offset for message in await task] == [0, 1]
 
 
 async def test_an_error_after_what_was_taken_has_failed_comes_to_who_pulls(

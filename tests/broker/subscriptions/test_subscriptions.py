@@ -118,6 +118,31 @@ async def test_an_ack_that_is_confirmed_after_a_seek_lets_nothing_go(
     assert offsets(await pull(log, info)) == [0, 1, 2]
 
 
+async def test_an_ack_that_is_confirmed_lets_nothing_go_that_was_acknowledged_after_it(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    """The later acknowledgement may be lost with its owner yet."""
+    info = subscription()
+    log = await stage.open()
+    await log.subscriptions.open(info)
+    await fill(log, 3)
+    messages = await pull(log, info)
+    state = ledgers.writer_of(log._node.ledger_list.state_ledger)
+    state.auto_ack = False
+    first = asyncio.create_task(log.subscriptions.ack(info, ids(messages[:1])))
+    await asyncio.sleep(0.01)  # it is sent
+    sent = len(state.payloads)
+    second = asyncio.create_task(log.subscriptions.ack(info, ids(messages[1:])))
+    await asyncio.sleep(0)
+    state.ack(sent - 1)
+    await first
+    assert log.subscriptions.slowest_offset() == 1
+    await asyncio.sleep(0.01)  # the second one is sent
+    state.ack(len(state.payloads) - 1)
+    await second
+    assert log.subscriptions.slowest_offset() == 3
+
+
 async def test_retries_of_an_ack_wait_for_the_first_one(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:

@@ -150,6 +150,15 @@ def test_fenced_finishes_the_writer_for_good() -> None:
         push(core)
 
 
+def test_fenced_finishes_the_writer_during_an_ensemble_change_too() -> None:
+    core = core_of()
+    run = push(core)
+    (change,) = core.reply(run, 2, "b3", TIMEOUT)
+    assert isinstance(change, ChangeEnsemble)
+    assert core.reply(run, 0, "b1", FENCED) == [Failed(FENCED)]
+    assert core.ensemble_changed(core.metadata) == []
+
+
 def test_striped_runs_hold_one_entry() -> None:
     core = core_of(open_ledger("b1 b2 b3 b4", write_quorum=3))
     runs = [push(core) for _ in range(5)]

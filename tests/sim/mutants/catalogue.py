@@ -17,6 +17,7 @@ from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import reader as mutants_reader
 from tests.sim.mutants.ledgers import recovery as mutants_recovery
 from tests.sim.mutants.ledgers import replay as mutants_replay
+from tests.sim.mutants.ledgers import seldom as mutants_seldom
 from tests.sim.mutants.ledgers import storage as mutants_storage
 from tests.sim.mutants.ledgers import writer as mutants_writer
 from tests.sim.mutants.mutation import Mutant
@@ -26,6 +27,7 @@ from tests.sim.mutants.topics import calls as mutants_calls
 from tests.sim.mutants.topics import commits as mutants_commits
 from tests.sim.mutants.topics import cursors as mutants_broker_cursors
 from tests.sim.mutants.topics import dead_letters as mutants_broker_letters
+from tests.sim.mutants.topics import deliveries as mutants_deliveries
 from tests.sim.mutants.topics import forwards as mutants_forwards
 from tests.sim.mutants.topics import limits as mutants_limits
 from tests.sim.mutants.topics import log_core as mutants_broker_log
@@ -69,6 +71,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_bookies.MUTANTS,
     *mutants_broker_reads.MUTANTS,
     *mutants_broker_letters.MUTANTS,
+    *mutants_deliveries.MUTANTS,
     *mutants_forwards.MUTANTS,
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
@@ -88,6 +91,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_recovery.LEFT_TO_A_COMMIT,
     *mutants_replication.RARE,
     *mutants_replay.BOOT,
+    *mutants_seldom.RARE,
     *mutants_storage.DECAYED_HEADERS,
     *mutants_storage.ACROSS_THE_END,
     *mutants_broker_cursors.REWOUND,
@@ -95,6 +99,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_commits.STALE,
     *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
+    *mutants_deliveries.RARE,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

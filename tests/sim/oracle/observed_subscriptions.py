@@ -122,14 +122,16 @@ class ObservedSubscriptions:
     def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[str]:
+        now_s = asyncio.get_running_loop().time()
         stale = self._real.nack(info, ack_ids, delay_ms)
-        self.history.refusing(self._offsets(set(ack_ids).difference(stale)), self.instance)
+        returned = self.history.named(sorted(set(ack_ids).difference(stale)), self.instance, now_s)
+        self.history.refusing(returned, self.instance)
         return stale
 
     def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
         now_s = asyncio.get_running_loop().time()
         stale = self._real.extend(info, ack_ids, lease_ms)
-        kept = self._offsets(set(ack_ids).difference(stale))
+        kept = self.history.named(sorted(set(ack_ids).difference(stale)), self.instance, now_s)
         self.history.extended(kept, self.instance, now_s + lease_ms / 1000)
         return stale
 

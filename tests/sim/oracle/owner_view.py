@@ -16,11 +16,12 @@ from tests.sim.oracle.state_watch import DurableCursor
 
 @dataclass(slots=True)
 class Lease:
-    """A message that was handed out: certainly held until ``until_s``."""
+    """A message that was handed out: certainly held until ``until_s``, by ``ack_id``."""
 
     consumer: str
     key: bytes | None
     until_s: float
+    ack_id: str
 
 
 @dataclass(slots=True, eq=False)
@@ -81,12 +82,13 @@ class View:
         offset: int,
         consumer: str,
         key: bytes | None,
+        ack_id: str,
         *,
         least_s: float,
         most_s: float,
     ) -> None:
-        self.held[offset] = Lease(consumer, key, least_s)
-        self.perhaps[offset] = Lease(consumer, key, most_s)
+        self.held[offset] = Lease(consumer, key, least_s, ack_id)
+        self.perhaps[offset] = Lease(consumer, key, most_s, ack_id)
 
     def extended(self, offsets: Iterable[int], until_s: float) -> None:
         for offset in offsets:

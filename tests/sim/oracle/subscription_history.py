@@ -154,6 +154,8 @@ class SubscriptionHistory:
         instance had taken when it began."""
         self.log.counts["messages pulled"] += len(messages)
         view = self.views[owner]
+        if len({message.offset for message in messages}) < len(messages):
+            self.violate(18, f"handed out twice at once: {[each.offset for each in messages]}")
         for message in messages:
             self.log.seen(message.offset, (message.message.value,), "pulled")
         if view.seeks != seeks:
@@ -173,6 +175,7 @@ class SubscriptionHistory:
                 message.offset,
                 consumer,
                 message.message.key,
+                message.ack_id,
                 least_s=began_s + lease_s,
                 most_s=now_s + lease_s,
             )
@@ -252,6 +255,18 @@ class SubscriptionHistory:
         return found is None or log.only_for.get(found, self.info.name) != self.info.name
 
     # -- what consumers say ----------------------------------------------------------------------
+
+    def named(self, ack_ids: Iterable[str], owner: Owner, now_s: float) -> list[int]:
+        """Return the messages whose leases an owner has changed by these ids. An id of another
+        delivery changes nothing of who has the message now (18)."""
+        held, offsets = self.views[owner].held, list[int]()
+        for ack_id in ack_ids:
+            offset = self.given[ack_id].offset
+            lease = held.get(offset)
+            if lease is not None and lease.until_s > now_s and lease.ack_id != ack_id:
+                self.violate(18, f"{offset} is with {lease.consumer}, and another id changes that")
+            offsets.append(offset)
+        return sorted(offsets)
 
     def refusing(self, offsets: Iterable[int], owner: Owner) -> None:
         """A consumer has given these back, which it had."""

@@ -15,7 +15,7 @@ from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.state_watch import DurableCursor
-from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.oracle.subscription_history import Given, SubscriptionHistory
 
 PATH = "/logs/topic/0"
 
@@ -49,9 +49,11 @@ class Deliveries:
 
     def pull(self, consumer: str, *offsets: int, at_s: float, epoch: int = 1) -> None:
         messages = [
-            PulledMessage(offset, 0, Message(b"%d" % offset, b"key%d" % (offset % 2)), "", 1)
+            PulledMessage(offset, 0, Message(b"%d" % offset, b"key%d" % (offset % 2)), ack_id, 1)
             for offset in offsets
+            for ack_id in [f"{offset} of {consumer} at {at_s}"]
         ]
+        self.seen.given.update({each.ack_id: Given(each.offset, 0) for each in messages})
         owner = self.owner(epoch)
         self.seen.handed_out(
             messages,
@@ -141,6 +143,20 @@ def test_what_is_with_somebody_or_acknowledged_does_not_come_again() -> None:
         one.ack(0, at_s=0.1)
         one.pull("a", 0, at_s=0.2, epoch=epoch)
         assert "0 was acknowledged, and is handed out again" in one.violations[0]
+
+
+def test_an_id_of_another_delivery_changes_nothing_of_who_has_the_message() -> None:
+    one = Deliveries("shared")
+    one.pull("a", 0, at_s=0)
+    one.pull("b", 0, at_s=1.1)
+    assert one.seen.named(["0 of a at 0", "0 of b at 1.1"], one.owner(1), 2.2) == [0, 0]
+    assert one.seen.named(["0 of b at 1.1"], one.owner(1), 1.2) == [0]
+    assert one.violations == []
+    assert one.seen.named(["0 of a at 0"], one.owner(1), 1.2) == [0]
+    assert "0 is with b, and another id changes that" in one.violations[0]
+    twice = Deliveries("shared")
+    twice.pull("a", 0, 0, at_s=0)
+    assert "handed out twice at once: [0, 0]" in twice.violations[0]
 
 
 def test_keys_and_order() -> None:

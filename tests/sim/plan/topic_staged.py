@@ -1,5 +1,5 @@
-"""Staged histories of logs that roll while the metadata store is slow, and of dead letters that do
-not get through.
+"""Staged histories of logs that roll while the metadata store is slow, of dead letters that do not
+get through, and of consumers that give back what others have by then.
 
 Drawn by a stream of its own, over the plan that the others have made.
 """
@@ -11,15 +11,20 @@ from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
 from tests.sim.plan.plan import Fault, Moment
-from tests.sim.plan.topic_owners import LENGTH_MS, one_partition, producer
+from tests.sim.plan.topic_owners import LENGTH_MS, one_partition, producer, usurpers
 from tests.sim.plan.topic_plan import ConsumerPlan, ReaderPlan, SubscriptionPlan, TopicPlan
 
 EVERY, AT = 20, 19
 """The place, in so many seeds in a row, of the staged one."""
 
+LATE_EVERY, LATE_AT = 40, 21
+"""That of consumers that are late."""
+
 
 def with_stages(plan: TopicPlan) -> TopicPlan:
     """The same plan, or that of a staged history."""
+    if plan.seed % LATE_EVERY == LATE_AT:
+        return _late(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % EVERY != AT:
         return plan
     scene = SCENES[plan.seed // EVERY % len(SCENES)]
@@ -59,6 +64,31 @@ def _dead_letters(random: Random, plan: TopicPlan) -> TopicPlan:
         subscriptions=(SubscriptionPlan("s1", 0, config),),
         consumers=(_refuser("c1"), _refuser("c2")),
         faults=_on_brokers(plan, "answers lost", random.choice((0.2, 0.4))),
+    )
+
+
+def _late(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Consumers keep messages for longer than their leases, refuse and extend them by ids of
+    earlier deliveries, and of owners that were replaced."""
+    config = SubscriptionConfig(
+        type=random.choice(TYPES),
+        lease_ms=random.choice((100, 200)),
+        backoff_min_ms=0,
+        backoff_max_ms=20,
+    )
+    late = replace(
+        _refuser("c1"),
+        refuses=0.0,
+        thinks_ms=random.choice((20, 50, 150)),
+        late=random.choice((0.3, 1.0)),  # the last: each owner begins with the same messages
+    )
+    faults = tuple(usurpers(random, plan)) if random.random() < 0.7 else ()
+    return replace(
+        plan,
+        producers=(producer(random, "p1", "none", wanders=0.1),),
+        subscriptions=(SubscriptionPlan("s1", 0, config),),
+        consumers=tuple(replace(late, machine=f"c{n}") for n in (1, 2, 3)),
+        faults=faults,
     )
 
 

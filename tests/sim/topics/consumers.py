@@ -47,10 +47,12 @@ class Consumer:
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self._clients.is_over.is_set():
             pulled = await self.pull(plan.pulls)
-            if pulled and plan.seeks:
+            if pulled and (plan.seeks or plan.late):
                 self._hoard = [*self._hoard[-4:], pulled]
             await asyncio.sleep(self._chance.uniform(0, plan.thinks_ms / 1000))
-            if self._chance.random() < plan.seeks:
+            if plan.late and self._chance.random() < plan.late:
+                await self._give_back_late()
+            elif self._chance.random() < plan.seeks:
                 await self._seek_about(plan, pulled)
                 await self._acknowledge_late()
             elif pulled:
@@ -71,6 +73,12 @@ class Consumer:
                 await self._ask(partial(self._passed, old[-1]))
             else:
                 await self._ask(partial(self._acknowledged, old))
+
+    async def _give_back_late(self) -> None:
+        """Refuse or extend messages that it got before, from any owner and in any lease."""
+        if self._hoard:
+            old = self._chance.choice(self._hoard)
+            await (self.extend(old) if self._chance.random() < 0.3 else self.refuse(old))
 
     async def _seek_about(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
         """Anywhere; or to what it acknowledges at the same time, and then it takes its time."""

@@ -309,6 +309,35 @@ MUTANTS = (
 
 RARE = (
     Mutant(
+        # Marks that are newer than what the worker's server shows are those of a lost bookie, which
+        # the auditor makes again.
+        "repaired-by-a-lagging-server",
+        RULE,
+        "A ledger lacks nothing by metadata that is older than its mark.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair.run",
+                "self._tools.ledgers.get_latest(self._id)",
+                "self._tools.ledgers.get(self._id)",
+            ),
+        ),
+    ),
+    Mutant(
+        # The target's garbage has to be collected between the copies and the change.
+        "replaced-without-a-mark",
+        RULE,
+        "A bookie is named for copies that its garbage collector may take.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._commit",
+                "if await self._tools.marks.get(self._id) is None:",
+                "if await self._tools.marks.get(self._id) is None and self._attempts < 0:",
+            ),
+        ),
+    ),
+    Mutant(
         "any-incarnation-of-the-target",
         f"{RULE}; PROTOCOL.md rule 10",
         "A target that loses its disk amid the copying is named, and denies what it was given.",

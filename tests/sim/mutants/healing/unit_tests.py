@@ -22,6 +22,8 @@ TESTS = {
         "replaced-by-a-member",
         "marked-ledgers-collected",
         "marked-is-no-target",
+        "repaired-by-a-lagging-server",
+        "replaced-without-a-mark",
     ),
     "tests/bookie/replication/test_worker.py": (
         "metadata-not-read-again",

@@ -79,6 +79,7 @@ TESTS = {
         "limbo-not-set",
         "limbo-not-flushed",
         "replaced-bookie-without-its-fence",
+        "limbo-not-set-where-fenced",
     ),
     "tests/bookie/format/test_control_records.py": (
         "replayed-fence-not-flushed",
@@ -91,11 +92,16 @@ TESTS = {
         "boot-forgets-recoveries",
         "replaced-bookie-knows-nothing",
     ),
-    "tests/bookie/engine/test_recovery_add_dedup.py": ("overlap-stored-twice",),
+    "tests/bookie/engine/test_recovery_add_dedup.py": (
+        "overlap-stored-twice",
+        "looked-up-across-a-flush",
+        "first-piece-answers-for-all",
+    ),
     "tests/bookie/engine/test_adds.py": (
         "acknowledged-before-the-journal",
         "held-add-taken-after-the-fence",
         "rest-behind-the-end-stays",
+        "added-amid-a-removal",
     ),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/identity/test_claim.py": (
@@ -162,7 +168,10 @@ TESTS = {
         "cached-runs-stay",
     ),
     "tests/bookie/maintenance/test_disk_watch.py": ("flush-dropped-without-room",),
-    "tests/bookie/engine/test_lacs.py": ("lac-is-the-last-entry",),
+    "tests/bookie/engine/test_lacs.py": (
+        "lac-is-the-last-entry",
+        "lac-of-an-add-told-early",
+    ),
     "tests/bookie/faults/test_damage.py": ("damage-is-absence",),
     "tests/bookie/journal/test_journal.py": (
         "fsync-retried",

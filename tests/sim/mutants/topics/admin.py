@@ -315,9 +315,9 @@ GOING = (
             Edit(
                 RETENTION,
                 "Retention._let_go.next_of",
-                "            trimmed = started.trimmed(gone)\n"
+                "            trimmed, dropped = started.trimmed(gone), gone\n"
                 "            self._reader.trim(trimmed.start_offset)\n",
-                "            trimmed = ledger_list.trimmed(gone)\n"
+                "            trimmed, dropped = ledger_list.trimmed(gone), gone\n"
                 "            self._reader.trim(started.start_offset)\n",
             ),
         ),

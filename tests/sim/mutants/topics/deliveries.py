@@ -1,0 +1,85 @@
+"""Wrong owners of leases and epochs: ids of other deliveries count, or what is not settled yet."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+ACCESS = "fencelog.broker.append.access_changes"
+CURSOR_LOG = "fencelog.broker.subscriptions.cursors"
+SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "refused-by-an-earlier-delivery",
+        "SEMANTICS.md, leases",
+        "Who had a message before takes it from the consumer that has it now.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions._leased",
+                "                and lease.delivery == ack_id.delivery\n",
+                "",
+            ),
+        ),
+    ),
+)
+
+RARE: tuple[Mutant, ...] = (
+    Mutant(
+        # Pulls of two owners have to have the same number, and the same messages.
+        "refused-by-a-delivery-of-another-owner",
+        "SEMANTICS.md, leases",
+        "Ids of a previous owner change leases of the present one.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions._leased",
+                "                and ack_id.epoch == self._epoch\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        # No owner gives such an id out.
+        "acknowledged-beyond-the-tail",
+        "SEMANTICS.md, subscriptions",
+        "An id beyond the tail acknowledges a message that will come.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions._is_known",
+                "            and ack_id.offset < self._reader.tail_offset\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        # Retention has to look between the ends of two writes to the state log.
+        "later-acks-count-as-durable",
+        "SEMANTICS.md, retention; I10",
+        "When an acknowledgement is durable, retention goes by all that are in memory.",
+        (
+            Edit(
+                CURSOR_LOG,
+                "_confirm",
+                "max(cursor.confirmed_to, acked_to)",
+                "cursor.acks.acked_to",
+            ),
+        ),
+    ),
+    Mutant(
+        # The first append under an epoch has to be on its way when the same producer claims.
+        "claimed-before-the-drain",
+        "SEMANTICS.md, who may append",
+        "A claim does not count the epochs of appends that are on their way.",
+        (
+            Edit(
+                ACCESS,
+                "AccessChanges._carry_out",
+                "                await self._appends.drain()\n                event = decide()\n",
+                "                event = decide()\n                await self._appends.drain()\n",
+            ),
+        ),
+    ),
+)
+"""Mutants that one history in thousands would meet, or none."""
