@@ -15,7 +15,11 @@ from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import read_entry_header
+from fencelog.ledgers.format.entry_header import (
+    RANGE_SEQUENCE,
+    SequenceRange,
+    read_entry_header,
+)
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES
 from fencelog.ledgers.record_batch import (
     BatchInfo,
@@ -298,3 +302,16 @@ async def test_a_batch_too_large_for_an_entry_is_refused(bench: Bench) -> None:
     error = bench.pipeline.append_batch(data, BatchInfo(1, 0, 0, len(data), 0)).exception()
     assert isinstance(error, FencelogError)
     assert error.code is ErrorCode.PAYLOAD_TOO_LARGE
+
+
+async def test_links_between_entries_with_ranges_end_with_their_ledger(bench: Bench) -> None:
+    found: list[int] = []
+    for sequence in range(4):
+        if sequence == 2:
+            await bench.next_ledger()
+        conditions = AppendConditions(SequenceRange(0, RANGE_SEQUENCE, sequence=sequence))
+        bench.pipeline.append_message(Message(b"a"), conditions)
+        await turn()
+        bench.writer.ack(len(bench.writer.payloads) - 1)
+        found.append(read_entry_header(bench.writer.payloads[-1]).previous_range_entry)
+    assert found == [-1, 0, -1, 0]

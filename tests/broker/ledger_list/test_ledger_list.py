@@ -274,6 +274,23 @@ async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage: Stage) 
     assert [s.ledger_id for s in fresh.ledger_list.segments] == [1, 2]
 
 
+async def test_a_change_that_may_arrive_late_is_sent_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the list does not show it says nothing: neither that it was lost, nor who owns it."""
+    store = await stage.store()
+    node = await stage.node(store)
+    commit = store.commit
+
+    async def unanswered(changes: Sequence[Change]) -> list[Version]:
+        monkeypatch.setattr(store, "commit", commit)
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "commit", unanswered)
+    await node.change(lambda _: opened())
+    assert (await stage.node()).ledger_list == node.ledger_list
+
+
 async def test_a_change_by_another_is_a_loss_for_good(stage: Stage) -> None:
     mine, other = await stage.node(), await stage.node()
     await other.change(lambda _: opened())

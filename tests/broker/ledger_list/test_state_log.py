@@ -18,8 +18,9 @@ from fencelog.broker.partition.takeover import take_over
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import Entry
 from tests.support.broker_stage import Stage, Until
-from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader
 
 
 class Sums:
@@ -48,6 +49,11 @@ class Instance:
         self.log.admit()
         self.sums.values[name] = value
         return self.log.record(["set", name, value])
+
+
+async def ended(change: Awaitable[None]) -> None:
+    """Wait for a change that was recorded."""
+    await change
 
 
 class Own(Protocol):
@@ -107,6 +113,19 @@ async def test_what_was_recorded_is_there_after_a_takeover(
     assert second.node.ledger_list.state_ledger != state_ledger
     assert state_ledger in ledgers.deleted
     assert (await own()).sums.values == {"a": 3, "b": 2}
+
+
+async def test_a_state_ledger_is_read_to_its_end(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await own()
+    for number in range(4):
+        await first.set(f"n{number}", number)
+    read = ScriptedReader.read
+
+    async def one_entry(self: ScriptedReader, entry_id: int, last: int) -> list[Entry]:
+        return (await read(self, entry_id, last))[:1]
+
+    monkeypatch.setattr(ScriptedReader, "read", one_entry)
+    assert (await own()).sums.values == {f"n{number}": number for number in range(4)}
 
 
 async def test_events_that_wait_leave_together(own: Own, ledgers: ScriptedLedgers) -> None:
@@ -251,10 +270,10 @@ async def test_what_is_recorded_while_a_snapshot_is_written_comes_after_it(
 ) -> None:
     first = await own()
     data, ledgers.auto_ack = ledgers.newest, False
-    earlier = asyncio.create_task(first.set("a", 1))
+    earlier = asyncio.create_task(ended(first.set("a", 1)))
     await until(lambda: ledgers.newest is not data and len(ledgers.newest.payloads) == 1)
     state = ledgers.newest
-    later = asyncio.create_task(first.set("b", 2))
+    later = asyncio.create_task(ended(first.set("b", 2)))
     await asyncio.sleep(0)
     state.ack(0)
     await earlier

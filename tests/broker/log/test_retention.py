@@ -408,6 +408,25 @@ async def test_a_read_under_way_ends_cleanly_when_its_ledger_goes(
     assert code is ErrorCode.OFFSET_TRIMMED
 
 
+async def test_a_read_that_fails_for_a_trim_says_so(
+    filled: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await filled(Policy(roll_entries=1))
+    errors = [ErrorCode.READ_UNKNOWN, ErrorCode.LEDGER_NOT_FOUND]
+    trims = [0, 4]
+
+    async def failing(*_: object) -> None:
+        log._reader.trim(trims.pop(0))
+        raise FencelogError(errors.pop(0), "its ledger is gone")
+
+    monkeypatch.setattr(log._reader._catch_up, "read", failing)
+    monkeypatch.setattr(log._reader._cache, "read", lambda *_: [])
+    for code in (ErrorCode.READ_UNKNOWN, ErrorCode.OFFSET_TRIMMED):
+        with pytest.raises(FencelogError) as caught:
+            await log.read(0, ONE_MESSAGE)
+        assert caught.value.code is code
+
+
 async def test_messages_that_are_too_old_count_as_acknowledged(stage: Stage, filled: Fill) -> None:
     log = await filled(Policy(roll_entries=1, ttl_ms=10_000))
     await log.subscriptions.open(SUBSCRIPTION, start_offset=0)

@@ -149,6 +149,16 @@ async def test_giving_a_partition_up_leaves_it_to_who_has_claimed_it_since(stage
     assert found.broker_id == "b"
 
 
+async def test_nobody_gives_up_what_another_owns(stage: Stage) -> None:
+    _, a = await ownership(stage, "a")
+    _, b = await ownership(stage, "b")
+    assert await a.claim("t1", 0) is None
+    await b.release("t1", 0)
+    found = await b.get("t1", 0)
+    assert found is not None
+    assert found.broker_id == "a"
+
+
 async def test_who_takes_an_owner_for_dead_leaves_its_successor_there(stage: Stage) -> None:
     _, a = await ownership(stage, "a")
     _, b = await ownership(stage, "b")

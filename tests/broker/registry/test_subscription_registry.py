@@ -106,6 +106,19 @@ async def test_one_that_was_deleted_and_made_anew_is_another(
     other.close()
 
 
+async def test_a_name_that_another_has_by_now_is_forgotten(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore
+) -> None:
+    """A watch may tell of the next one without a word of the deletion before."""
+    found = (await create(registry))[0]
+    await registry.find("t1", "s")
+    node = await store.get("/subscriptions/t1/s")
+    registry._on_node("t1", "s", found.info.subscription_id, node)
+    assert registry.remembered() == {found.info.subscription_id: "s"}
+    registry._on_node("t1", "s", "the one before", node)
+    assert registry.remembered() == {}
+
+
 async def test_a_delete_whose_answer_was_lost_has_happened(
     registry: SubscriptionRegistry, store: MemoryMetadataStore
 ) -> None:

@@ -34,6 +34,7 @@ from tests.sim.mutants.topics import log_core as mutants_broker_log
 from tests.sim.mutants.topics import logs as mutants_broker
 from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
 from tests.sim.mutants.topics import once as mutants_once
+from tests.sim.mutants.topics import order as mutants_order
 from tests.sim.mutants.topics import reads as mutants_broker_reads
 from tests.sim.mutants.topics import state as mutants_broker_state
 from tests.sim.mutants.topics import takeovers as mutants_takeovers
@@ -72,6 +73,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_reads.MUTANTS,
     *mutants_broker_letters.MUTANTS,
     *mutants_deliveries.MUTANTS,
+    *mutants_order.MUTANTS,
     *mutants_forwards.MUTANTS,
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
@@ -100,6 +102,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
     *mutants_deliveries.RARE,
+    *mutants_order.RARE,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""
