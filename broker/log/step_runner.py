@@ -34,6 +34,7 @@ from fencelog.broker.log.effects import (
 from fencelog.broker.log.wakeup import Wakeup
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.log_reader import LogReader
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change
 
@@ -89,6 +90,8 @@ class StepRunner:
         self.has_released = False
         """True once they are made."""
         self._open = list(self.ledgers.values())
+        self._listing: OpenLedger | None = None
+        """The ledger whose listing was begun, and which is to be deleted if it was refused."""
 
     async def carry_out(self, step: Step) -> list[Effect]:
         """Carry out the step and report it; return the effects that follow. Raises LedgerListLost,
@@ -134,7 +137,10 @@ class StepRunner:
                 raise TypeError(f"no step of an open log: {step}")
 
     async def abandon_all(self) -> None:
-        """Abandon every ledger as it is; the next owner recovers them."""
+        """Abandon every ledger as it is; the next owner recovers them. One whose listing was
+        refused is deleted: whoever made that change may have been cancelled when it was."""
+        if self._node.lost is not None:
+            await self._discard(self._node.lost)
         while self._open:
             await self._open.pop().writer.abandon()
 
@@ -153,11 +159,16 @@ class StepRunner:
                 ledger_list = ledger_list.with_commit(adoption.committer, adoption.commit)
             return ledger_list.with_next(ledger_id=ledger.ledger_id, created_us=created_us)
 
+        self._listing = ledger
         try:
             await self._node.change(next_of)
         except LedgerListLost as lost:
-            await self._factory.discard(ledger, lost)
+            await self._discard(lost)
             raise
+        except FencelogError:  # it was not made, and may be made again
+            self._listing = None
+            raise
+        self._listing = None
         if adoption is None:
             self._metrics.rolls += seals is None
             self._metrics.replaced_ledgers += seals is not None
@@ -169,6 +180,11 @@ class StepRunner:
             self._adopted(adoption)
             if seals not in self._node.ledger_list.ledgers:
                 adoption.dropped = seals
+
+    async def _discard(self, lost: LedgerListLost) -> None:
+        if self._listing is not None:
+            await self._factory.discard(self._listing, lost)
+            self._listing = None
 
     def _complete(self, adoption: Adoption) -> None:
         """Set the offset and the publish time of the segments: they join at the tail, now."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_list
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner, Owner
@@ -267,6 +269,24 @@ async def test_a_lost_log_does_not_give_up_the_node_of_the_next_one(
     watch.close()
     assert len(seen) == 1
     assert seen[0] is not None
+
+
+async def test_the_next_ledger_of_an_owner_that_was_replaced_is_deleted(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers, until: Until
+) -> None:
+    """The owner learns by the refused listing that it has lost the log, and gives it up at once:
+    the ledger is on no list, and nobody else knows of it."""
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig(overrides={"roll_entries": 1}))
+    log = await a.partition(NAME, 0)
+    store: Any = a._store
+    path = log._node.path
+    node = await store.get(path)
+    changed = replace(decode_ledger_list(node.value), token="another's")
+    await store.set(path, encode_ledger_list(changed), node.version)
+    await log.append_message(Message(b"x"))
+    await until(lambda: not log.is_serving)
+    await until(lambda: ledgers.deleted == {2})
 
 
 async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: BrokerMaker) -> None:
