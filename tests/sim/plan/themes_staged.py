@@ -276,11 +276,31 @@ REWRITTEN = replace(
 """One bookie alone has the last entries. When a recovery writes them again, another member fails
 and is replaced, and the disk of the third is slow to take them."""
 
+UNRESOLVED = replace(
+    MISSED,
+    kinds=("reset", "slow network"),
+    pauses_ms=(5, 20),
+    recoverers=(0, 0, 1),
+    spares=(1,),
+    bursts=(60,),
+    other_kinds=(0, 0, 1),
+    scenes=(
+        (
+            Step("metadata reply lost", "w", ("bookie ack",), (3,), (0,)),
+            *(Step("reset", "w>m1", ("bookie ack",), (nth,), (0, 1, 2), (1,)) for nth in (3, 4, 5)),
+            Step("metadata refuses", "w", ("ensemble",), (1,), (0,), (500, 900)),
+            clog("w>m2", (1_500,), "bookie ack", 4),
+        ),
+    ),
+)
+"""The change of an ensemble is made, and its writer learns neither that nor, for a while, anything
+else of the metadata. The member that was replaced answers again, and another one is slow."""
+
 STAGED: dict[int, tuple[Theme, ...]] = {
     7: (UNREADABLE, RENAMED),
     9: (FULL, REWRITTEN),
     11: (REPLAYED,),
-    17: (AMID_FLUSHES, LEFT_OUT, AMID_FLUSHES, BELOW),
+    17: (AMID_FLUSHES, LEFT_OUT, UNRESOLVED, BELOW),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }
 """By the place in ``STAGED_EVERY`` seeds, those that take turns there."""

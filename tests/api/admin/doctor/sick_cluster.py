@@ -42,9 +42,8 @@ class SkewedHost(SystemHost):
 class SickCluster:
     """The cluster; use it with ``sick_cluster``. ``brokers``: the brokers in it, by id."""
 
-    def __init__(self, path: Path, *, record_events: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._record_events = record_events
         self.tree = MemoryCluster()
         self.store = MemoryMetadataStore(self.tree)
         self.bookies: dict[str, Bookie] = {}
@@ -112,7 +111,7 @@ class SickCluster:
             host=SystemHost(),
             http="127.0.0.1:0",
             broker_id=broker_id,
-            record_events=self._record_events,
+            record_events=False,  # no topic but those of a test
         )
         url = self.urls[broker_id] = await stack.enter_async_context(serving)
         return url
@@ -135,10 +134,9 @@ class SickCluster:
 
 
 @contextlib.asynccontextmanager
-async def sick_cluster(path: Path, *, record_events: bool = False) -> AsyncIterator[SickCluster]:
-    """Run a cluster that is healthy; it has no topic but those of a test, unless it records
-    events."""
-    cluster = SickCluster(path, record_events=record_events)
+async def sick_cluster(path: Path) -> AsyncIterator[SickCluster]:
+    """Run a cluster that is healthy."""
+    cluster = SickCluster(path)
     await cluster.begin()
     try:
         yield cluster

@@ -5,8 +5,13 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 ADDS = "fencelog.bookie.engine.adds"
+ANSWERS = "fencelog.bookie.server.read_requests"
 DEDUP = "fencelog.bookie.engine.recovery_add_dedup"
 FENCES = "fencelog.bookie.engine.fences"
+FINDING = "fencelog.ledgers.recovery.recovery"
+LACS = "fencelog.bookie.engine.lacs"
+READS = "fencelog.bookie.engine.reads"
+TRANSITIONS = "fencelog.ledgers.ledger_metadata.transitions"
 
 RARE: tuple[Mutant, ...] = (
     Mutant(
@@ -21,6 +26,69 @@ RARE: tuple[Mutant, ...] = (
                 "Fences.put_in_limbo",
                 "if known is not None and known.deleted:",
                 "if known is not None and known.fenced:",
+            ),
+        ),
+    ),
+    Mutant(
+        # Ledgers that are fenced together are rarely such that a bookie cannot answer for one.
+        "fence-answers-in-another-order",
+        "PROTOCOL.md rule 4",
+        "A ledger for which there is an error gets the answer of another one, and that its error.",
+        (
+            Edit(
+                ANSWERS,
+                "_fence",
+                "            answers.append(error)\n",
+                "            answers.insert(0, error)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        # A recoverer has to begin with fragments that its server of metadata shows too late, and
+        # find entries that it has to write again.
+        "announced-over-a-change",
+        "PROTOCOL.md rules 2 and 5",
+        "A recovery that is announced late closes the ledger with the fragments it began with.",
+        (
+            Edit(
+                FINDING,
+                "find_end.announce",
+                "if base.is_closed or base.fragments != snapshot.fragments:",
+                "if base.is_closed:",
+            ),
+            Edit(
+                TRANSITIONS,
+                "closed_by_recoverer",
+                "if base.fragments != snapshot.fragments:",
+                "if base.ledger_id != snapshot.ledger_id:",
+            ),
+        ),
+    ),
+    Mutant(
+        # The whole of a repair has to fall within one look at the index.
+        "limbo-looked-at-last",
+        "PROTOCOL.md rules 7 and 10",
+        "A read that began in limbo says no, since the ledger was repaired meanwhile.",
+        (
+            Edit(
+                READS,
+                "Reads.read",
+                "if in_limbo or state.limbo or state.removals != removals:",
+                "if state.limbo:",
+            ),
+        ),
+    ),
+    Mutant(
+        # The power has to fail, and a reader to ask, within the sync of one record.
+        "explicit-lac-told-early",
+        "a bookie's LAC never goes back",
+        "An explicit LAC is told when the record before it is durable.",
+        (
+            Edit(
+                LACS,
+                "Lacs.write",
+                "sequence = self._journal.position.sequence",
+                "sequence = self._journal.position.sequence - 1",
             ),
         ),
     ),

@@ -29,6 +29,7 @@ TESTS = {
         "recoverer-closes-over-closed",
         "recovered-ensembles-forgotten",
         "recovery-not-announced",
+        "announced-over-a-change",
     ),
     "tests/ledgers/recovery/test_rules.py": (
         "recovery-starts-above-the-lac",
@@ -56,6 +57,7 @@ TESTS = {
         "answers-without-a-fence",
         "recovery-does-not-fence",
         "doubt-at-the-end-is-no",
+        "fence-answers-in-another-order",
     ),
     "tests/ledgers/recovery/test_recovery.py": (
         "damage-is-no",
@@ -68,7 +70,10 @@ TESTS = {
         "any-no-is-absence",
         "reader-past-lac",
     ),
-    "tests/ledgers/ledger_metadata/test_update.py": ("lost-reply-is-no",),
+    "tests/ledgers/ledger_metadata/test_update.py": (
+        "lost-reply-is-no",
+        "unknown-change-forgotten",
+    ),
     "tests/ledgers/ledger_metadata/test_store.py": ("metadata-without-cas",),
     "tests/bookie/engine/test_bookie.py": (
         "fenced-ledger-takes-adds",
@@ -80,6 +85,7 @@ TESTS = {
         "limbo-not-flushed",
         "replaced-bookie-without-its-fence",
         "limbo-not-set-where-fenced",
+        "limbo-looked-at-last",
     ),
     "tests/bookie/format/test_control_records.py": (
         "replayed-fence-not-flushed",
@@ -171,6 +177,7 @@ TESTS = {
     "tests/bookie/engine/test_lacs.py": (
         "lac-is-the-last-entry",
         "lac-of-an-add-told-early",
+        "explicit-lac-told-early",
     ),
     "tests/bookie/faults/test_damage.py": ("damage-is-absence",),
     "tests/bookie/journal/test_journal.py": (

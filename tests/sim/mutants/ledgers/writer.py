@@ -288,6 +288,19 @@ METADATA = (
         ),
     ),
     Mutant(
+        "unknown-change-forgotten",
+        "unknown is not no; PROTOCOL.md rule 2",
+        "A change of unknown outcome has not happened, where the metadata are away after it.",
+        (
+            Edit(
+                UPDATE,
+                "update_metadata",
+                "                unresolved = True\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
         "id-given-twice",
         "ids are never given twice",
         "Ids that another process took first are taken too, and a ledger that exists is our own.",
