@@ -343,6 +343,9 @@ takeovers: as long as its partitions take to be requested again."""
 MAX_EVENT_TEXT = 300
 """The characters of an error in an event."""
 
+MAX_EVENT_LEDGERS = 100
+"""The ledgers that an event names: a batch of such events is far below ``MAX_BODY_BYTES``."""
+
 EVENTS_RETENTION_MS = 30 * 24 * 3600 * 1000
 EVENTS_RETENTION_BYTES = 256 * MIB
 """The time for which events are kept, or the size up to which they are: a million of them, each an

@@ -123,7 +123,7 @@ def _takeover(event: Event) -> str:
     else:
         by += " for the first time"
     recovered = len(detail.get("recovered", ()))
-    closed = f", {recovered} ledger{'s' * (recovered != 1)} recovered" if recovered else ""
+    closed = f", {_counted(recovered, 'ledger')} recovered" if recovered else ""
     return f"{by}; epoch {event.epoch}{closed}, took {detail.get('took_us', 0) / 1000:.0f} ms"
 
 
@@ -135,15 +135,19 @@ def _ensemble_change(event: Event) -> str:
 def _drain(event: Event) -> str:
     detail = event.detail
     if not detail.get("is_done"):
-        return f"drain of {detail.get('partitions')} partitions begun"
+        return f"drain of {_counted(detail.get('partitions', 0), 'partition')} begun"
     left = detail.get("not_taken", 0)
-    return f"drained{f', {left} partitions not taken by others' if left else ''}"
+    rest = f", {_counted(left, 'partition')} not taken by others" if left else ""
+    return f"drained{rest}"
 
 
 def _trim(event: Event) -> str:
-    count = len(event.detail.get("ledgers", ()))
-    ledgers = f"{count} ledger{'s' * (count != 1)}"
+    ledgers = _counted(event.detail.get("count", 0), "ledger")
     return f"trimmed: {ledgers} removed, begins at offset {event.detail.get('start_offset')}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 _TEXTS: Mapping[str, Callable[[Event], str]] = {

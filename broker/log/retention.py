@@ -22,6 +22,7 @@ from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.limits import MAX_EVENT_LEDGERS
 from fencelog.broker.log.backlog_core import quota_bound
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.next_cut_core import NextCut, next_cut
@@ -250,7 +251,11 @@ class Retention:
             return
         now = self._node.ledger_list
         self._events.record(
-            EventKind.TRIM, epoch=now.epoch, ledgers=list(dropped), start_offset=now.start_offset
+            EventKind.TRIM,
+            epoch=now.epoch,
+            count=len(dropped),
+            ledgers=list(dropped[:MAX_EVENT_LEDGERS]),
+            start_offset=now.start_offset,
         )
         if self.policy.trim_unacknowledged:
             await self._acknowledge_below(self._reader.earliest_offset)

@@ -91,3 +91,10 @@ export function bookieState(findings, bookie) {
     ['bookie_in_limbo', 'in limbo'], ['bookie_leaving', 'leaves'], ['disk_filling', 'its disk fills up']];
   return words.find(([kind]) => kinds.has(kind))?.[1] ?? 'serves';
 }
+
+/** The state of a registered broker in a word. @param {Finding[] | null} findings null: not known @param {{broker_id: string, draining: boolean}} broker */
+export function brokerState(findings, broker) {
+  if (findings?.some((each) => each.kind === 'broker_unreachable' && each.subject === broker.broker_id)) return 'does not answer';
+  if (broker.draining) return 'draining';
+  return findings === null ? 'not known' : 'serves';
+}

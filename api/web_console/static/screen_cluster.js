@@ -2,6 +2,8 @@
 // happened.
 
 import './timeline.js';
+import {DOCTOR_MS, DOCTOR_PATH} from './findings.js';
+import {bookieState, brokerState} from './findings_core.js';
 import {answered, empty, link, table} from './parts.js';
 import {clock, count, rate} from './format.js';
 import {params} from './route.js';
@@ -12,6 +14,7 @@ class Cluster extends View {
   begin() {
     this.brokers = new Resource(() => 'v1/brokers', 1500);
     this.bookies = new Resource(() => 'v1/bookies', 1500);
+    this.doctor = new Resource(() => DOCTOR_PATH, DOCTOR_MS);
     this.leaving = new Resource(() => 'v1/admin/decommissions', 5000);
     /** @type {Resource | null} */
     this.one = null;
@@ -19,7 +22,7 @@ class Cluster extends View {
     this.asking = signal('');
     /** @type {string | undefined} */
     let shown;
-    this.endings.push(() => [this.brokers, this.bookies, this.leaving, this.one].forEach((each) => each?.end()), effect(() => {
+    this.endings.push(() => [this.brokers, this.bookies, this.doctor, this.leaving, this.one].forEach((each) => each?.end()), effect(() => {
       const {broker} = params.value;
       if (broker === shown) return;
       shown = broker;
@@ -51,19 +54,19 @@ class Cluster extends View {
   }
 
   render() {
-    const {broker} = params.value;
+    const {broker} = params.value, found = this.doctor.shown.value.data?.findings ?? null;
     return [h('h1', null, 'Cluster'),
       h('p', {role: 'status'}, this.outcome.value),
       h('h2', null, 'Brokers'),
       answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Address', 'Partitions', 'Written', 'Read', 'Since', 'Action'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
-        h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, each.draining ? 'draining' : 'serves'), h('td', null, each.url), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`), h('td', null, this.action(each)))))),
+        h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, brokerState(found, each)), h('td', null, each.url), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`), h('td', null, this.action(each)))))),
       broker && this.one && [h('h2', null, `Partitions of ${broker}`), answered(this.one.shown.value, 'its partitions', (data) => (data.owned.length
         ? table(`Partitions of ${broker}`, ['Partition', 'Epoch', 'Written', 'Read', 'Messages'], data.owned.map((/** @type {any} */ each) => h('tr', {key: `${each.topic} ${each.partition}`}, h('th', {scope: 'row'}, link(`${each.topic}, partition ${each.partition}`, 'partition', {topic: each.topic, partition: each.partition})), h('td', null, each.epoch), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, count(each.tail_offset - each.earliest_offset)))))
         : empty('It has no partition open', 'Partitions are opened when they are asked for.')))],
       h('h2', null, 'Bookies'),
       answered(this.bookies.shown.value, 'the bookies', (data) => {
         const jobs = new Map((this.leaving.shown.value.data?.decommissions ?? []).map((/** @type {any} */ each) => [each.bookie_id, each]));
-        return data.bookies.length ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, jobs.has(each.bookie_id) ? `leaves: ${jobs.get(each.bookie_id).phase}` : 'registered'))))
+        return data.bookies.length ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, jobs.has(each.bookie_id) ? `leaves: ${jobs.get(each.bookie_id).phase}` : bookieState(found, each.bookie_id)))))
           : empty('No bookie is registered', 'Nothing can be stored: start a bookie.');
       }),
       h('fencelog-timeline', {live: true, key: 'timeline'}),

@@ -1,7 +1,7 @@
 // The overview: what is wrong, who serves, who stores, how much comes and goes.
 
 import {DOCTOR_MS, DOCTOR_PATH, findingList} from './findings.js';
-import {bookieState, counted, together} from './findings_core.js';
+import {bookieState, brokerState, counted, together} from './findings_core.js';
 import {clock, count, rate} from './format.js';
 import {answered, empty, link, table} from './parts.js';
 import {Resource} from './service.js';
@@ -68,7 +68,7 @@ class Overview extends View {
   }
 
   render() {
-    const brokers = this.brokers.shown.value;
+    const brokers = this.brokers.shown.value, found = this.doctor.shown.value.data?.findings ?? null;
     return [h('h1', null, 'Overview'), this.verdict(),
       answered(brokers, 'the brokers', (data) => {
         const rates = this.note(data.brokers, brokers.sinceMs);
@@ -76,11 +76,11 @@ class Overview extends View {
           h('ul', {class: 'facts', key: 'rates'}, this.rate(rates.in, 'Written'), this.rate(rates.out, 'Read')),
           h('h2', {key: 'title'}, 'Brokers'),
           table('Brokers', ['Broker', 'State', 'Partitions', 'Written', 'Read', 'Since'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
-            h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, each.draining ? 'draining' : 'serves'), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`))))];
+            h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, brokerState(found, each)), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`))))];
       }),
       h('h2', null, 'Bookies'),
       answered(this.bookies.shown.value, 'the bookies', (data) => (data.bookies.length
-        ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, bookieState(this.doctor.shown.value.data?.findings ?? null, each.bookie_id)))))
+        ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, bookieState(found, each.bookie_id)))))
         : empty('No bookie is registered', 'Nothing can be stored: start a bookie.'))),
     ];
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from fencelog.api.admin import event_log
 from fencelog.broker.cluster.events_core import EVENTS_TOPIC, EventKind
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.record_batch import Message
+from tests.api.admin.doctor.sick_cluster import put_topic, sick_cluster, until
 from tests.support.subscription_service import Service, Site, ok, running
 
 EVENTS = "/v1/admin/events"
@@ -175,6 +177,33 @@ async def test_the_timeline_begins_anew_when_its_topic_was_deleted() -> None:
             while not (found := (await events(site))["events"]):  # noqa: ASYNC110 - a request
                 await asyncio.sleep(0.05)
         assert {"trim", "takeover"} >= {e["kind"] for e in found}
+
+
+async def test_a_bookie_that_was_replaced_is_named(tmp_path: Path) -> None:
+    """From the writer of a ledger to the timeline, with real bookies."""
+    async with (
+        sick_cluster(tmp_path, record_events=True) as cluster,
+        httpx.AsyncClient(base_url=cluster.urls["r1"], trust_env=False, timeout=20) as http,
+    ):
+        await put_topic(http, "ns/t")
+        segments = await ok(await http.get("/v1/topics/ns/t/partitions/0/segments"))
+        ledger = segments["segments"][0]["ledger"]
+        before = ledger["fragments"][0][1]
+        (spare,) = {"b1", "b2", "b3", "b4"}.difference(before)
+        await cluster.stop(before[0])
+
+        async def replaced() -> list[Json]:
+            (await http.post("/v1/topics/ns/t/messages", content=b"y")).raise_for_status()
+            query = {"kind": "ensemble_change", "topic": "ns/t"}
+            found: list[Json] = (await ok(await http.get(EVENTS, params=query)))["events"]
+            return found
+
+        (event,) = await until(replaced)
+        assert (event["ledger_id"], event["partition"]) == (ledger["ledger_id"], 0)
+        assert (event["detail"]["removed"], event["detail"]["added"]) == ([before[0]], [spare])
+        assert f"{before[0]} replaced by {spare}" in event["summary"]
+        of_events = await ok(await http.get(EVENTS, params={"topic": str(EVENTS_TOPIC)}))
+        assert [each["kind"] for each in of_events["events"]] == ["takeover"]
 
 
 @pytest.mark.parametrize(

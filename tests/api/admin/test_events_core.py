@@ -123,7 +123,7 @@ def test_filters(query: EventQuery, matches: bool) -> None:
             "ns/t/3: ledger 8: b1 replaced by b4",
         ),
         (
-            event("trim", detail={"ledgers": [1], "start_offset": 20}),
+            event("trim", detail={"count": 1, "ledgers": [1], "start_offset": 20}),
             "ns/t/3: trimmed: 1 ledger removed, begins at offset 20",
         ),
         (event("terminate", detail={"end_offset": 30}), "ns/t/3: terminated at offset 30"),
@@ -133,7 +133,7 @@ def test_filters(query: EventQuery, matches: bool) -> None:
         ),
         (
             event("drain", topic=None, detail={"is_done": True, "partitions": 4, "not_taken": 1}),
-            "b: drained, 1 partitions not taken by others",
+            "b: drained, 1 partition not taken by others",
         ),
         (event("undrain", topic=None), "b: takes partitions again"),
         (

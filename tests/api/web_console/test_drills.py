@@ -27,7 +27,9 @@ pytestmark = [
 ]
 
 BOOKIES = 4
-SESSION_MS = 4000
+SESSION_MS = 12_000
+"""A broker that is killed stays registered for so long: a busy page has to see that."""
+
 PATIENCE_MS = 60_000
 """The time for what has to happen at all, on a busy machine."""
 

@@ -111,3 +111,12 @@ async def test_the_state_of_a_bookie_is_its_worst_finding_or_not_known(modules: 
     )
     assert states == ["takes no entries", "takes no entries", "serves"]
     assert await core(modules, "m.bookieState(said, 'b1')", None) == "not known"
+
+
+async def test_a_broker_that_does_not_answer_is_not_said_to_serve(modules: Page) -> None:
+    """It stays registered until its session has ended."""
+    code = """['r1', 'r2'].flatMap((broker_id) => [false, true].map((draining) =>
+        m.brokerState(said, {broker_id, draining})))"""
+    gone = [finding("broker_unreachable", "r1", "critical")]
+    assert await core(modules, code, gone) == [*["does not answer"] * 2, "serves", "draining"]
+    assert await core(modules, code, None) == ["not known", "draining"] * 2

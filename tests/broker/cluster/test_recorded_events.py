@@ -187,7 +187,7 @@ async def test_rolls_trims_and_the_end_of_a_log(make: BrokerMaker, timeline: Tim
     ]
     await log.retention.trim(2)
     (trim,) = await timeline.of("trim", a)
-    assert (trim.epoch, trim.detail) == (1, {"ledgers": [1, 2], "start_offset": 2})
+    assert (trim.epoch, trim.detail) == (1, {"count": 2, "ledgers": [1, 2], "start_offset": 2})
     await log.retention.trim(2)  # there is nothing left to do
     assert len(await timeline.of("trim", a)) == 1
     await log.terminate()

@@ -30,6 +30,10 @@ BROKER_ID = "CONTRACT_BROKER"
 MARKED = "CONTRACT_MARKED"
 """The environment variable that names a ledger that is marked, and one of its bookies."""
 
+CLAIMED = "CONTRACT_CLAIMED"
+"""The environment variable that names a partition that is claimed, as JSON: its place, and the
+epoch."""
+
 WAITS = (("query", "wait", 1), ("body", "wait", 1), ("body", "wait_ms", 1000))
 """The places of waits, with their units in a second."""
 
@@ -59,6 +63,7 @@ UNFORETOLD = {
     r"there is no bookie .*: it has no cookie": "depends on the cluster",
     r"bookie .* is registered: stop it": "depends on the cluster",
     r"partition \d+ is given twice|two ack ids are of partition": "unique by a member",
+    r"a ledger is named twice": "unique by a member",
 }
 """The refusals of requests that are valid by the document, and what it cannot say."""
 
@@ -74,8 +79,11 @@ marked = os.environ.get(MARKED, "").split()
 pulled: deque[tuple[dict[str, Any], str]] = deque()
 """The ack ids that were pulled, with the places of their subscriptions."""
 
-claimed: deque[tuple[dict[str, Any], int]] = deque()
-"""The epochs that were claimed, with the places of their producers."""
+claimed: deque[tuple[dict[str, Any], int]] = deque(
+    (place, epoch) for place, epoch in json.loads(os.environ.get(CLAIMED, "[]"))
+)
+"""The epochs that were claimed, with the places of their producers. The first one is of a topic
+that no other request ends: a claim that a request has made may be void by the time of another."""
 
 
 @schemathesis.hook
@@ -113,7 +121,7 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     elif name == "change_autorecovery" and place_is_object(case, "body"):
         case.body["is_enabled"] = False  # or it would do what the other requests ask for
     elif name == "release_partition" and claimed:
-        case.path_parameters, case.query["epoch"] = claimed.pop()
+        case.path_parameters, case.query["epoch"] = claimed.popleft()
     elif pulled and place_is_object(case, "body") and isinstance(case.body.get("ack_ids"), list):
         case.path_parameters, ack_id = pulled.popleft()
         case.body["ack_ids"] = [ack_id]

@@ -21,7 +21,7 @@ from pathlib import Path
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.record_batch import Message, encode_batch
-from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID, MARKED
+from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID, CLAIMED, MARKED
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -72,7 +72,17 @@ async def prepare(url: str) -> str:
                 await client.change_object("PUT", path, json={"start": "earliest"})
         (broker,) = (await client.get_object("/v1/brokers"))["brokers"]
         os.environ[MARKED] = await prepare_healing(client)
+        os.environ[CLAIMED] = json.dumps([await prepare_claim(client)])
         return str(broker["broker_id"])
+
+
+async def prepare_claim(client: FencelogClient) -> tuple[dict[str, str], int]:
+    """Claim a partition. Return the place of the producer, and its epoch."""
+    place = {"namespace": "held", "topic": "t", "partition": "0", "producer": "p"}
+    await client.create_topic("held/t", partitions=1)
+    path = "/v1/topics/held/t/partitions/0/producers/p:claim"
+    answer = await client.change_object("POST", path, json={})
+    return place, int(answer["epoch"])
 
 
 async def prepare_healing(client: FencelogClient) -> str:

@@ -42,8 +42,9 @@ class SkewedHost(SystemHost):
 class SickCluster:
     """The cluster; use it with ``sick_cluster``. ``brokers``: the brokers in it, by id."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, record_events: bool) -> None:
         self.path = path
+        self._record_events = record_events
         self.tree = MemoryCluster()
         self.store = MemoryMetadataStore(self.tree)
         self.bookies: dict[str, Bookie] = {}
@@ -111,7 +112,7 @@ class SickCluster:
             host=SystemHost(),
             http="127.0.0.1:0",
             broker_id=broker_id,
-            record_events=False,  # no topic but those of a test
+            record_events=self._record_events,
         )
         url = self.urls[broker_id] = await stack.enter_async_context(serving)
         return url
@@ -134,9 +135,10 @@ class SickCluster:
 
 
 @contextlib.asynccontextmanager
-async def sick_cluster(path: Path) -> AsyncIterator[SickCluster]:
-    """Run a cluster that is healthy."""
-    cluster = SickCluster(path)
+async def sick_cluster(path: Path, *, record_events: bool = False) -> AsyncIterator[SickCluster]:
+    """Run a cluster that is healthy; it has no topic but those of a test, unless it records
+    events."""
+    cluster = SickCluster(path, record_events=record_events)
     await cluster.begin()
     try:
         yield cluster
