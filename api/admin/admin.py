@@ -149,10 +149,14 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
     async def list_bookies(request: Request) -> Bookies:
         """List the registered bookies and their addresses."""
         refuse_query(request)
-        addresses = bookies.addresses()
+        addresses, read_only = bookies.addresses(), set(bookies.read_only())
         found = [
-            RegisteredBookie(bookie_id=bookie_id, address=addresses.get(bookie_id))
-            for bookie_id in bookies.available()
+            RegisteredBookie(
+                bookie_id=bookie_id,
+                address=addresses.get(bookie_id),
+                is_read_only=bookie_id in read_only,
+            )
+            for bookie_id in sorted({*bookies.available(), *read_only})
         ]
         return Bookies(bookies=found)
 

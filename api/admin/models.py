@@ -144,10 +144,11 @@ class Opened(BaseModel):
 
 
 class RegisteredBookie(BaseModel):
-    """A registered bookie."""
+    """A registered bookie. ``is_read_only``: it takes no entries."""
 
     bookie_id: str
     address: str | None
+    is_read_only: bool
 
 
 class Bookies(BaseModel):

@@ -243,6 +243,9 @@ class FakeBookies:
     def available(self) -> list[str]:
         return ["b1", "b2", "b3"]
 
+    def read_only(self) -> list[str]:
+        return []
+
     def addresses(self) -> dict[str, str]:
         return {"b1": "127.0.0.1:1"}
 

@@ -26,6 +26,9 @@ class NamedBookies:
     def available(self) -> list[str]:
         return ["b1", "b2", "b3"]
 
+    def read_only(self) -> list[str]:
+        return []
+
     def addresses(self) -> dict[str, str]:
         return {}
 

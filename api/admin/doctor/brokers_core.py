@@ -15,7 +15,7 @@ from fencelog.api.admin.doctor.observations import (
 )
 from fencelog.broker.partition.troubles import SlowSubscription, StuckOpening, StuckStep
 
-_MIB = 1024 * 1024
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 _WHY_NO_BOOKIES = "fencelog bookies list --metadata URL"
 
@@ -104,13 +104,14 @@ def _subscriptions(found: Sequence[SlowSubscription]) -> Iterator[Finding]:
     for (topic, subscription), group in groupby(sorted(found, key=name_of), key=name_of):
         places = list(group)
         held = sum(slow.held_bytes for slow in places)
+        ledgers = sum(slow.held_ledgers for slow in places)
         times = [slow.oldest_us for slow in places if slow.oldest_us is not None]
         yield Finding(
             FindingKind.RETENTION_HELD_BACK,
             Severity.WARNING,
             f"{topic} {subscription}",
-            f"subscription {subscription} of {topic} holds back retention: {held / _MIB:,.1f} MiB "
-            f"in {sum(slow.held_ledgers for slow in places):,} ledgers are kept for it alone",
+            f"subscription {subscription} of {topic} holds back retention: {_size(held)} in "
+            f"{ledgers:,} {'ledger is' if ledgers == 1 else 'ledgers are'} kept for it alone",
             f"fencelog subscription show {topic} {subscription}",
             min(times, default=None),
             {
@@ -121,6 +122,12 @@ def _subscriptions(found: Sequence[SlowSubscription]) -> Iterator[Finding]:
                 "partitions": [slow.partition for slow in places],
             },
         )
+
+
+def _size(size: int) -> str:
+    """Return a number of bytes in the unit in which it is short."""
+    power = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{size / 1024**power:,.{1 if power else 0}f} {_UNITS[power]}"
 
 
 # -- settings of topics ---------------------------------------------------------------------------

@@ -62,9 +62,9 @@ class Timeline extends View {
       before ? h('a', {href: to('cluster', {...params.current, before: null})}, 'the newest') : h('span', {class: 'muted'}, 'the newest'), ' ',
       data.older === null ? h('span', {class: 'muted'}, 'the oldest that is kept') : h('a', {href: to('cluster', {...params.current, before: data.older})}, 'older'));
     if (!events.length && data.older === null) return [before ? empty('Nothing older is kept', 'Events are kept for 30 days, as long as they are not too many.') : isFiltered ? empty('No such event is kept', 'Another kind, topic or time may have some.') : empty('Nothing has happened yet', 'Takeovers, rolls, changes of ensembles and the like are listed here.'), before && pages];
-    return [table('Events', ['Time (UTC)', 'Kind', 'What', 'Where'], events.map((each) => h('tr', {key: each.offset, 'data-kind': each.kind},
-      h('td', null, clock(each.time_us)), h('th', {scope: 'row'}, KINDS[each.kind] ?? each.kind), h('td', {class: 'wraps'}, each.summary),
-      h('td', null, each.topic !== null && each.partition !== null ? link(`${each.topic}, partition ${each.partition}`, 'partition', {topic: each.topic, partition: each.partition}) : each.broker_id)))), pages];
+    return [table('Events', ['Time (UTC)', 'Kind', 'What'], events.map((each) => h('tr', {key: each.offset, 'data-kind': each.kind},
+      h('td', null, clock(each.time_us)), h('th', {scope: 'row'}, KINDS[each.kind] ?? each.kind),
+      h('td', {class: 'wraps'}, each.summary, ' ', each.topic !== null && each.partition !== null && link(`${each.topic}, partition ${each.partition}`, 'partition', {topic: each.topic, partition: each.partition}))))), pages];
   }
 }
 

@@ -150,7 +150,7 @@ async def test_a_read_only_bookie_is_on_the_page_in_time(
         while len(took) < ATTEMPTS and min(took, default=FAILURE_SHOWN_MS) >= FAILURE_SHOWN_MS:
             took.append(await shown_ms(shown, lambda: run(cluster, command.format("on"))))
             row = page.get_by_role("row", name="bookie-3")
-            await expect(row).to_contain_text("takes no entries")
+            await expect(row).to_contain_text("takes no entries", timeout=PATIENCE_MS)
             await run(cluster, command.format("off"))
         await expect(shown).to_have_count(0, timeout=PATIENCE_MS)
     assert min(took) < FAILURE_SHOWN_MS, took

@@ -94,6 +94,21 @@ def test_a_subscription_that_holds_back_retention() -> None:
     assert found.details["held_bytes"] == 4 * mib
 
 
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B in 1 ledger is kept"),
+        (1023, "1,023 B in"),
+        (2500, "2.4 KiB in"),
+        (5 * 2**40, "5.0 TiB in"),
+        (3 * 2**51, "6,144.0 TiB in"),
+    ],
+)
+def test_space_is_told_in_its_unit(size: int, words: str) -> None:
+    (found,) = findings_of(subscriptions=[SlowSubscription("ns/t", 0, "s", 1, size, 1, None)])
+    assert words in found.summary
+
+
 @pytest.mark.parametrize(("count", "words"), [(1, "of ns/0 are"), (30, "of 30 topics, ns/0 first")])
 def test_topics_that_acknowledge_one_copy(count: int, words: str) -> None:
     topics = [healthy.topic(f"ns/{n}", acks=1) for n in range(count)]

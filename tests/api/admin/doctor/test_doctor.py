@@ -30,7 +30,7 @@ from fencelog.ledgers.metastore.registration import BOOKIES_PATH, BROKERS_PATH
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
-from tests.api.admin.doctor.sick_cluster import SickCluster, put_topic, sick_cluster, until
+from tests.api.admin.doctor.sick_cluster import BOOKIES, SickCluster, put_topic, sick_cluster, until
 from tests.support.metadata_nodes import overwrite, remove
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -130,6 +130,10 @@ async def test_a_read_only_bookie(cluster: SickCluster, http: httpx.AsyncClient)
     finding = await found(http, "bookie_read_only")
     assert finding["details"]["reasons"] == ["operator"]
     assert abs(SystemHost().now_us() - finding["since_us"]) < 60_000_000
+    bookies = (await http.get("/v1/bookies")).json()["bookies"]
+    assert {each["bookie_id"]: each["is_read_only"] for each in bookies} == {
+        name: name == "b1" for name in BOOKIES
+    }
     cluster.bookies["b1"].is_read_only = False
 
 
