@@ -21,6 +21,7 @@ from fencelog.broker.partition.ownership import Owner, Ownership
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import Change
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process, ProcessLost
@@ -315,7 +316,7 @@ async def _unloaded(broker: Broker, partition: int) -> None:
 def believe(broker: Broker, machine: BrokerMachine) -> None:
     """Let the broker ignore owner nodes from now on, whenever its machine ``believes``."""
     ownership = broker._services.ownership
-    claim, get = ownership.claim, ownership.get
+    claiming, claim, get = ownership.claiming, ownership.claim, ownership.get
 
     def looking_away(
         look: Callable[[str, int], Awaitable[Owner | None]],
@@ -325,6 +326,10 @@ def believe(broker: Broker, machine: BrokerMachine) -> None:
 
         return looked
 
+    async def claimed(topic_id: str, partition: int) -> tuple[Owner | None, list[Change]]:
+        return (None, []) if machine.believes else await claiming(topic_id, partition)
+
     replaced: Any = ownership
+    replaced.claiming = claimed
     replaced.claim, replaced.get = looking_away(claim), looking_away(get)
     assert isinstance(ownership, Ownership)
