@@ -140,7 +140,9 @@ async def thousand_ledgers(http: httpx.AsyncClient) -> dict[str, Any]:
     }
 
 
-async def x_at_once(open_page: OpenPage, http: httpx.AsyncClient) -> None:
+async def test_a_key_moves_along_a_thousand_ledgers_at_once(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
     view = await thousand_ledgers(http)
     async with open_page("?screen=nothing") as page:
         await page.route("**/chain**", lambda route: route.fulfill(json=view))
