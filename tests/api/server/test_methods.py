@@ -37,6 +37,11 @@ async def http(real: str) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+def is_stream(path: str) -> bool:
+    """Tell whether a path answers with an event stream; the timeline of events is a list."""
+    return path.endswith("/events") and path != "/v1/admin/events"
+
+
 async def routes(http: httpx.AsyncClient) -> dict[str, set[str]]:
     """Return the methods of all paths, as ``/openapi.json`` describes them."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -67,7 +72,7 @@ async def test_head_is_get_without_its_body(http: httpx.AsyncClient) -> None:
             continue
         head = await http.head(path)
         assert head.content == b""
-        if path.endswith("/events"):
+        if is_stream(path):
             assert head.headers["content-type"] == "text/event-stream"
             continue  # The stream of a GET has no end.
         answer = await http.get(path)
@@ -86,7 +91,7 @@ async def test_every_json_answer_ends_its_line(http: httpx.AsyncClient) -> None:
     answers += [await http.post(posts, content=b"x") for _ in range(3)]
     answers.append(await http.post(f"{posts}:batch", json={"messages": [{"text": "x"}]}))
     for path, methods in (await routes(http)).items():
-        if "GET" in methods and path not in PAGES and not path.endswith("/events"):
+        if "GET" in methods and path not in PAGES and not is_stream(path):
             answers.append(await http.get(path))
     for answer in answers:
         if "json" in answer.headers["content-type"]:
@@ -104,7 +109,7 @@ async def test_a_form_that_cannot_be_had_is_refused(http: httpx.AsyncClient) -> 
             continue
         problem = answer.json()
         assert (answer.status_code, problem["code"]) == (406, "not_acceptable"), path
-        form = "text/event-stream" if path.endswith("/events") else "application/json"
+        form = "text/event-stream" if is_stream(path) else "application/json"
         assert form in problem["detail"]
 
 
