@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import BaseRoute, Match, Route
 
 from fencelog.api.admin.admin import admin_router
 from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
@@ -27,6 +26,7 @@ from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers
 from fencelog.api.server.invalid_core import complaints
 from fencelog.api.server.openapi import DESCRIPTION, complete_document
 from fencelog.api.subscriptions.admin import add_subscription_routes
+from fencelog.api.web_console.reference import REFERENCE_POLICY, reference_page
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ _CODES = {
     415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 }
 
-_ASSETS = "/docs-assets"
+_PAGE_HEADERS = {
+    "content-security-policy": REFERENCE_POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
 
 OnProblem = Callable[[str], None]
 
@@ -64,14 +68,10 @@ class Framework:
         found = [
             route
             for route in self.routes
-            if isinstance(route, Route | Mount) and route.matches(asked)[0] is not Match.NONE
+            if isinstance(route, Route) and route.matches(asked)[0] is not Match.NONE
         ]
         with_verb = [route for route in found if ":" in route.path]
-        return {method for route in with_verb or found for method in _methods(route)} - {"HEAD"}
-
-
-def _methods(route: Route | Mount) -> Iterable[str]:
-    return ("GET",) if isinstance(route, Mount) else route.methods or ()
+        return {method for route in with_verb or found for method in route.methods or ()} - {"HEAD"}
 
 
 def build_framework(
@@ -113,33 +113,37 @@ def build_framework(
 
 
 _START = """<!doctype html>
+<html lang="en">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>fencelog</title>
+<link rel="icon" href="console/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="console/style.css">
+<main>
 <h1>fencelog</h1>
-<p>A log service. <a href="/console/">Console</a>; <a href="/docs">all requests</a>,
-<a href="/openapi.json">for machines</a>;
-<a href="/v1/topics">topics</a>, <a href="/v1/brokers">brokers</a>,
-<a href="/v1/bookies">bookies</a>; <a href="/healthz">health</a>,
-<a href="/readyz">readiness</a>, <a href="/metrics">metrics</a>.
+<p>A log service. <a href="console/">Console</a>; <a href="docs">all requests</a>,
+<a href="openapi.json">for machines</a>;
+<a href="v1/topics">topics</a>, <a href="v1/brokers">brokers</a>,
+<a href="v1/bookies">bookies</a>; <a href="healthz">health</a>,
+<a href="readyz">readiness</a>, <a href="metrics">metrics</a>.</p>
+</main>
+</html>
 """
 
 
 def _add_docs(app: FastAPI) -> None:
-    """Add the page of all requests, with its scripts from here: a service may have no internet."""
-    app.mount(_ASSETS, StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")
+    """Add the pages that lead to everything: the first one, and the one of all requests."""
 
     @app.get("/", include_in_schema=False)
     async def start() -> HTMLResponse:
-        return HTMLResponse(_START)
+        return HTMLResponse(_START, headers=_PAGE_HEADERS)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return get_swagger_ui_html(
-            openapi_url="/openapi.json",
-            title="fencelog",
-            swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
-            swagger_css_url=f"{_ASSETS}/swagger-ui.css",
-            swagger_favicon_url=f"{_ASSETS}/favicon.png",
-        )
+        return HTMLResponse(page(), headers=_PAGE_HEADERS)
+
+    @cache
+    def page() -> str:
+        return reference_page(app.openapi())
 
 
 def _add_metrics(app: FastAPI, shown: ServiceMetrics) -> None:

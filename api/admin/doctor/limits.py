@@ -15,8 +15,9 @@ SCAN_MS = 30_000
 ASKED_AT_ONCE = 64
 """The processes, or metadata nodes, that are asked side by side."""
 
-FRESH_MS = 1_000
-"""The age up to which an examination is shown again: a console on many screens polls."""
+FRESH_MS = 500
+"""The age up to which an examination is shown again: a console on many screens polls, and on each
+of them a failure shows within three seconds."""
 
 TOPICS_FRESH_MS = 60_000
 """The age up to which the settings of topics are taken as they were, unless everything is scanned:

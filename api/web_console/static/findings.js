@@ -12,8 +12,8 @@ import {View, h} from './view.js';
 /** More than this nobody reads; the rest is counted. */
 const MOST_SHOWN = 50;
 
-/** How often the doctor is asked: a failure is on the page within three seconds. */
-export const DOCTOR_MS = 1500;
+/** How often the doctor is asked: a failure that a bookie notices after a second is on the page within three. */
+export const DOCTOR_MS = 1000;
 
 /** The examination that is cheap enough to be repeated. */
 export const DOCTOR_PATH = 'v1/admin/doctor?scan=false';

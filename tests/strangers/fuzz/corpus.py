@@ -132,7 +132,7 @@ REQUESTS = [
     sent("PUT /v1/namespaces/other", {"publish_bytes_per_s": 10_000_000}),
     request("GET /v1/brokers"),
     request("OPTIONS /v1/topics/fuzz/t", "Origin: http://127.0.0.1"),
-    request("GET /docs-assets/favicon.png", "Range: bytes=0-5", "If-None-Match: x"),
+    request("GET /console/icon.svg", "Range: bytes=0-5", "If-None-Match: x"),
     sent(f"PUT {SUBSCRIPTION}2", {"type": "key_shared", "start": {"offset": 0}, "lease_ms": 99}),
     sent(f"POST {SUBSCRIPTION}:pull?partition=0", {"max": 2, "wait": 0.01, "consumer": "c"}),
     sent(f"POST {SUBSCRIPTION}:ack", IDS),
