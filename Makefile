@@ -52,6 +52,10 @@ bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
 bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers (LEDGERS="1000 5000")
 	@$(BIN)/python -m tests.bench.audit_scale $(LEDGERS)
 
+.PHONY: bench-metrics
+bench-metrics: $(VENV)/.installed-all  ## Scrape /metrics of 1,000, 10,000 and 30,000 topics (TOPICS="1000 5000")
+	@$(BIN)/python -m tests.bench.metrics_cost $(TOPICS)
+
 # -- checking --------------------------------------------------------------------------------------
 
 .PHONY: test

@@ -26,7 +26,7 @@ from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.partition.stats import BrokerStats, measure
+from fencelog.broker.partition.stats import BrokerStats, StatsTable
 from fencelog.broker.partition.subscription_totals import BacklogTable
 from fencelog.broker.partition.topic_totals import TopicTable
 from fencelog.broker.partition.transfer import PartitionTransfer
@@ -90,12 +90,9 @@ class Broker:
         )
         self._bookies = ChildrenValues(store, BOOKIES_PATH)
         self._letting_go: set[asyncio.Task[None]] = set()
+        pending = self._services.pending
         self._balancer = Balancer(
-            config.broker_id,
-            self.directory,
-            self._slots,
-            pending=self._services.pending,
-            policy=config.balance,
+            config.broker_id, self.directory, self._slots, pending=pending, policy=config.balance
         )
         self._unloading = Unloading(
             self._slots, self.directory, self._balancer, self.events, config.drain_timeout_s
@@ -106,6 +103,7 @@ class Broker:
             store, self.topics, ledgers, LedgerStore(store), host=host, grace_s=config.sweep_grace_s
         )
         self._sweeper = Sweeper(self.sweep, interval_s=config.sweep_interval_s, host=host)
+        self._stats = StatsTable(self._all_slots, self._subscription_names, pending)
         self.topic_table = TopicTable(self.open_slots)
         self.backlog_table = BacklogTable(self.open_slots, self._subscription_names)
         self._closed = False
@@ -178,6 +176,9 @@ class Broker:
         """Return the slots that are open here now."""
         return [slot for slot in self._slots.values() if slot.open_log is not None]
 
+    def _all_slots(self) -> list[PartitionSlot]:
+        return list(self._slots.values())
+
     def _open_logs(self) -> Iterator[PartitionLog | None]:
         return (slot.open_log for slot in self._slots.values())
 
@@ -188,13 +189,13 @@ class Broker:
 
     async def measure(self) -> BrokerStats:
         """Return the figures of what is open here now."""
-        slots, names_of = list(self._slots.values()), self.subscriptions.remembered
-        return await measure(slots, names_of, pending_bytes=self.pending_bytes)
+        return await self._stats.measure()
 
     async def troubles(self) -> Troubles:
         """Return what this broker knows of partitions in trouble. Raises METADATA_UNAVAILABLE."""
-        slots = list(self._slots.values())
-        return await find_troubles(slots, self._subscription_names, now_us=self.host.now_us())
+        return await find_troubles(
+            self._all_slots(), self._subscription_names, now_us=self.host.now_us()
+        )
 
     async def _subscription_names(self, topic_id: str) -> dict[str, str]:
         """Return the names of a topic's subscriptions, by id. Raises METADATA_UNAVAILABLE."""

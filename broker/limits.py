@@ -369,8 +369,21 @@ that 100 brokers have 50,000, which a small Prometheus holds."""
 SHOWN_SUBSCRIPTIONS = 100
 """The same for subscriptions, those with the longest backlog."""
 
-STATS_AT_ONCE = 500
-"""The partitions that are looked at in one turn of the event loop: about a millisecond."""
+STATS_AT_ONCE = 200
+"""The partitions that are looked at in one turn of the event loop: about a millisecond, with a
+subscription each."""
+
+RANKED_AT_ONCE = 2_000
+"""The topics or subscriptions that are compared in one turn of the event loop: half a
+millisecond."""
+
+SHOWN_AT_ONCE = 20
+"""The partitions with rows of their own that are measured in one turn of the event loop: half a
+millisecond, as each of their ledgers is looked at."""
+
+STATS_NAMES_MS = 1_000
+"""The time for metadata to tell the names of subscriptions that are shown for the first time:
+Prometheus waits 10 s for everything."""
 
 MAX_SHOWN_TROUBLES = 100
 """The partitions in trouble of each kind that a broker describes; the rest is counted. A person

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prometheus_client.core import Metric
-
-from fencelog.api.metrics.table import samples, times
+from fencelog.api.metrics.table import Metric, samples, times
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.metrics import BookieCounts

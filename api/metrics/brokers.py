@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import Metric
-
-from fencelog.api.metrics.table import sample, samples, times
+from fencelog.api.metrics.table import Metric, sample, samples, times
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.stats import BrokerStats, SubscriptionStats
 from fencelog.ledgers.metrics import LedgerCounts

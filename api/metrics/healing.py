@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prometheus_client.core import Metric
-
-from fencelog.api.metrics.table import sample, samples
+from fencelog.api.metrics.table import Metric, sample, samples
 
 _US_PER_S = 1e6
 

@@ -8,13 +8,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from prometheus_client.core import Metric
-
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.metrics.bookies import bookie_metrics, measure_bookies
 from fencelog.api.metrics.brokers import broker_metrics, ledger_metrics, topic_metrics
 from fencelog.api.metrics.exposition import exposition, http_metrics
 from fencelog.api.metrics.healing import healing_metrics
+from fencelog.api.metrics.table import Metric
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.broker.broker import Broker
 from fencelog.ledgers.errors import FencelogError
@@ -56,17 +55,18 @@ class ServiceMetrics:
     async def text(self) -> bytes:
         """Return them in Prometheus' text format."""
         broker = self._broker
-        pending_bytes = broker.pending_bytes
-        return exposition(
-            [
-                *http_metrics(self._counted),
-                *broker_metrics(broker.metrics, pending_bytes=pending_bytes),
-                *topic_metrics(await broker.measure(), now_us=broker.host.now_us()),
-                *ledger_metrics(self._ledgers),
-                *await self._of_bookies(),
-                *await self._of_healing(),
-            ]
-        )
+        found = [
+            *http_metrics(self._counted),
+            *broker_metrics(broker.metrics, pending_bytes=broker.pending_bytes),
+            *ledger_metrics(self._ledgers),
+        ]
+        stats, now_us = await broker.measure(), broker.host.now_us()
+        for metric in topic_metrics(stats, now_us=now_us):
+            found.append(metric)
+            await asyncio.sleep(0)  # Each has a row for many topics or subscriptions.
+        found += await self._of_bookies()
+        found += await self._of_healing()
+        return exposition(found)
 
     async def _of_bookies(self) -> list[Metric]:
         """Return those of the bookies in this process; none where there is none."""

@@ -1,4 +1,5 @@
-"""Every metric by name: its kind, labels and meaning. ``METRICS.md`` shows this table.
+"""Every metric by name: its kind, labels and meaning, and its samples in Prometheus' text format.
+``METRICS.md`` shows this table.
 
 Units are the last word of a name; a counter is exposed with ``_total`` behind it.
 """
@@ -7,14 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
-
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
 
 from fencelog.ledgers.metrics import Histogram
 
@@ -236,14 +231,18 @@ Labelled = tuple[tuple[str, ...], float]
 """The values of the labels, and the figure."""
 
 
+class Metric(NamedTuple):
+    """A metric with its samples, as text."""
+
+    name: str
+    text: str
+
+
 def samples(name: str, values: Iterable[Labelled]) -> Metric:
     """Return a metric of the table with these figures."""
-    kind, labels, meaning = TABLE[name]
-    family = CounterMetricFamily if kind is MetricKind.COUNTER else GaugeMetricFamily
-    metric = family(name, meaning, labels=labels.split())
-    for words, value in values:
-        metric.add_metric(words, value)
-    return metric
+    exposed, labels = _exposed_name(name), TABLE[name].labels.split()
+    lines = [f"{exposed}{_labels(labels, words)} {float(value)}\n" for words, value in values]
+    return Metric(name, _head(name) + "".join(lines))
 
 
 def sample(name: str, value: float) -> Metric:
@@ -253,8 +252,37 @@ def sample(name: str, value: float) -> Metric:
 
 def times(name: str, values: Iterable[tuple[tuple[str, ...], Histogram]]) -> Metric:
     """Return a histogram of the table."""
-    _, labels, meaning = TABLE[name]
-    metric = HistogramMetricFamily(name, meaning, labels=labels.split())
+    labels, lines = TABLE[name].labels.split(), [_head(name)]
     for words, histogram in values:
-        metric.add_metric(words, *histogram.cumulative())
-    return metric
+        buckets, total = histogram.cumulative()
+        for bound, count in buckets:
+            found = _labels([*labels, "le"], (*words, bound))
+            lines.append(f"{name}_bucket{found} {count}\n")
+        found = _labels(labels, words)
+        lines.append(f"{name}_count{found} {buckets[-1][1]}\n{name}_sum{found} {total}\n")
+    return Metric(name, "".join(lines))
+
+
+def _exposed_name(name: str) -> str:
+    return name + "_total" * (TABLE[name].kind is MetricKind.COUNTER)
+
+
+@cache
+def _head(name: str) -> str:
+    """Return what stands before the samples of a metric."""
+    exposed, (kind, _, meaning) = _exposed_name(name), TABLE[name]
+    return f"# HELP {exposed} {meaning}\n# TYPE {exposed} {kind}\n"
+
+
+def _labels(names: list[str], words: tuple[str, ...]) -> str:
+    """Return the labels of a sample with their values."""
+    if not names:
+        return ""
+    pairs = zip(names, words, strict=True)
+    return "{" + ",".join([f'{name}="{_escaped(word)}"' for name, word in pairs]) + "}"
+
+
+def _escaped(word: str) -> str:
+    if "\\" in word or '"' in word or "\n" in word:
+        return word.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return word

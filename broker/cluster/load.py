@@ -24,6 +24,9 @@ weigh 1 MiB/s."""
 MEAN_OVER_S = 15.0
 """The time over which rates are averaged: older traffic counts for little."""
 
+NEGLIGIBLE_BYTES_PER_S = 1.0
+"""A mean below it counts as 0: a partition that is idle is soon exactly that."""
+
 MATERIAL_SHARE = 0.1
 MATERIAL_SCORE = 256 * KIB
 MATERIAL_PENDING_BYTES = 8 * MIB
@@ -99,8 +102,10 @@ class Meter:
         """Record the counters now, ``elapsed_s`` after the last call."""
         keep = exp(-elapsed_s / MEAN_OVER_S)
         fresh = (1 - keep) / elapsed_s
-        self.in_bytes_per_s = self.in_bytes_per_s * keep + (in_bytes - self._in_bytes) * fresh
-        self.out_bytes_per_s = self.out_bytes_per_s * keep + (out_bytes - self._out_bytes) * fresh
+        into = self.in_bytes_per_s * keep + (in_bytes - self._in_bytes) * fresh
+        out = self.out_bytes_per_s * keep + (out_bytes - self._out_bytes) * fresh
+        self.in_bytes_per_s = into if into >= NEGLIGIBLE_BYTES_PER_S else 0.0
+        self.out_bytes_per_s = out if out >= NEGLIGIBLE_BYTES_PER_S else 0.0
         self._in_bytes, self._out_bytes = in_bytes, out_bytes
 
     def restart(self) -> None:

@@ -33,6 +33,11 @@ class AckRanges:
     def __contains__(self, offset: int) -> bool:
         return self.next_unacked(offset) != offset
 
+    def unacked_below(self, tail: int) -> int:
+        """Return how many messages below ``tail`` are not acknowledged."""
+        below = tail - self.acked_to
+        return (below if below > 0 else 0) - self.acked_above
+
     def add(self, first: int, end: int) -> int:
         """Acknowledge ``first`` to before ``end``; return how many of them were not acknowledged
         before."""

@@ -95,6 +95,12 @@ class PartitionSlot:
         return found if found is not None and found.is_serving else None
 
     @property
+    def held_log(self) -> PartitionLog | None:
+        """The log, if it is held here. It may have ended in this turn of the event loop: for
+        figures of all partitions, of which each costs as little as can be."""
+        return self._log
+
+    @property
     def is_here(self) -> bool:
         """Tell whether the log is open here, or being opened."""
         return self._log is not None or self._opening is not None

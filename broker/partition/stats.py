@@ -8,15 +8,30 @@ their own, and all others are one row together (``OTHERS``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import chain, islice
+from operator import itemgetter
 
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.cluster.load import Meter
-from fencelog.broker.limits import SHOWN_SUBSCRIPTIONS, SHOWN_TOPICS, STATS_AT_ONCE
+from fencelog.broker.limits import (
+    RANKED_AT_ONCE,
+    SHOWN_AT_ONCE,
+    SHOWN_SUBSCRIPTIONS,
+    SHOWN_TOPICS,
+    STATS_AT_ONCE,
+    STATS_NAMES_MS,
+)
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.subscriptions.table import SubscriptionBacklog
+from fencelog.broker.partition.subscription_names import NamesOf, SubscriptionNames
+from fencelog.broker.subscriptions.table import SubscriptionBacklog, SubscriptionTable
+from fencelog.ledgers.errors import FencelogError
+
+log = logging.getLogger(__name__)
 
 OTHERS = "_other"
 """The name of the row of all that have none of their own; no topic is called so, as ``NAMESPACE/``
@@ -66,10 +81,23 @@ class SubscriptionStats:
     lag_bytes: int | None = None
     oldest_us: int | None = None
 
-    def add(self, backlog: SubscriptionBacklog) -> None:
+    def add(self, log: PartitionLog, backlog: SubscriptionBacklog) -> None:
+        """Add a partition that is open."""
         self.messages += backlog.messages
         self.leases += backlog.leases
         self.dead_letters += backlog.dead_letters
+        if backlog.messages:
+            lag_bytes, published_us = log.backlog_of(backlog.acked_to)
+            self.lag_bytes = (self.lag_bytes or 0) + lag_bytes
+            if published_us is not None:
+                oldest_us = self.oldest_us
+                self.oldest_us = published_us if oldest_us is None else min(oldest_us, published_us)
+
+    def subtract(self, part: SubscriptionStats) -> None:
+        """Subtract a part; no result is below 0, as in ``TopicStats``."""
+        self.messages = max(0, self.messages - part.messages)
+        self.leases = max(0, self.leases - part.leases)
+        self.dead_letters = max(0, self.dead_letters - part.dead_letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,84 +109,157 @@ class BrokerStats:
     subscriptions: Sequence[SubscriptionStats]
 
 
-_Open = tuple[PartitionSlot, PartitionLog]
-_Places = dict[str, list[tuple[PartitionSlot, PartitionLog, SubscriptionBacklog]]]
-"""The backlogs of each subscription, by its id."""
+class StatsTable:
+    """The stats of the slots that ``slots`` returns. ``pending``: the appends of all of them."""
 
+    def __init__(
+        self,
+        slots: Callable[[], Iterable[PartitionSlot]],
+        names_of: NamesOf,
+        pending: PendingBytes,
+    ) -> None:
+        self._slots = slots
+        self._names = SubscriptionNames(names_of)
+        self._pending = pending
 
-async def measure(
-    slots: Iterable[PartitionSlot],
-    names_of: Callable[[], Mapping[str, str]],
-    *,
-    pending_bytes: int,
-) -> BrokerStats:
-    """Measure what is open in ``slots``; appends go on in between. ``names_of``: the names of
-    subscriptions by id, as far as they are known: one without a name is among the others.
-    ``pending_bytes``: of all of them.
-
-    A slot costs a few microseconds: what takes longer is done for the shown rows alone.
-    """
-    total = TopicStats(OTHERS, pending_bytes=pending_bytes)
-    traffic: dict[str, float] = {}
-    opened: list[_Open] = []
-    places: _Places = {}
-    for number, slot in enumerate(slots, 1):
-        if number % STATS_AT_ONCE == 0:
+    async def measure(self) -> BrokerStats:
+        """Measure what is open; appends go on in between. Subscriptions whose names metadata does
+        not tell in time are among the others."""
+        found = _Found(self._pending.total)
+        slots = iter(self._slots())
+        while some := list(islice(slots, STATS_AT_ONCE)):
+            found.add(some)
             await asyncio.sleep(0)
-        log = slot.open_log
-        if log is None:
-            continue
-        opened.append((slot, log))
-        topic_id, meter = slot.info.topic_id, slot.meter
-        in_bytes_per_s, out_bytes_per_s = meter.in_bytes_per_s, meter.out_bytes_per_s
-        total.in_bytes_per_s += in_bytes_per_s
-        total.out_bytes_per_s += out_bytes_per_s
-        traffic[topic_id] = traffic.get(topic_id, 0.0) + in_bytes_per_s + out_bytes_per_s
-        if log.subscriptions.has_cursors:
-            for backlog in log.subscriptions.backlogs():
-                places.setdefault(backlog.subscription_id, []).append((slot, log, backlog))
-    total.partitions = len(opened)
-    topics = _shown_topics(total, traffic, opened)
-    return BrokerStats(len(opened), topics, _shown_subscriptions(places, names_of()))
+        partitions = found.topics.partitions
+        topics = await _largest(found.traffic, SHOWN_TOPICS)
+        subscriptions = await _largest(found.backlogs, SHOWN_SUBSCRIPTIONS)
+        names = await self._learn({id_: found.topic_of[id_] for id_ in subscriptions})
+        shown = _Shown(topics, {id_: names[id_] for id_ in subscriptions if id_ in names})
+        await shown.fill(found)
+        return BrokerStats(partitions, shown.topic_rows(found), shown.subscription_rows(found))
+
+    async def _learn(self, topic_ids: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the names of subscriptions by id, as far as they are known in time."""
+        try:
+            async with asyncio.timeout(STATS_NAMES_MS / 1000):
+                return await self._names.learn(topic_ids)
+        except (FencelogError, TimeoutError) as error:
+            log.info("metrics without the names of some subscriptions: %s", error)
+            return self._names.known()
 
 
-def _shown_topics(
-    total: TopicStats, traffic: Mapping[str, float], opened: Iterable[_Open]
-) -> list[TopicStats]:
-    """Return the rows of the busiest topics, and as the last one what is left of ``total``.
-    ``traffic``: by topic id."""
-    ids = nlargest(SHOWN_TOPICS, traffic, key=traffic.__getitem__)
-    shown = {topic_id: TopicStats("", stored_bytes=0) for topic_id in ids}
-    for slot, log in opened:
-        stats = shown.get(slot.info.topic_id)
-        if stats is not None:
-            stats.topic = str(slot.info.name)
-            stats.add(slot.meter, log)
-    for stats in shown.values():
-        total.subtract(stats)
-    return [*shown.values(), total]
+class _Found:
+    """The findings of a look at all partitions: totals, and what decides which rows are shown."""
+
+    def __init__(self, pending_bytes: int) -> None:
+        self.topics = TopicStats(OTHERS, pending_bytes=pending_bytes)
+        self.subscriptions = SubscriptionStats(OTHERS, OTHERS)
+        self.slots: list[PartitionSlot] = []
+        self.topic_ids: list[str] = []
+        """The topics of the slots."""
+        self.traffic: dict[str, float] = {}
+        """Bytes per second by topic id: of topics that have any, and of as many as are shown."""
+        self.backlogs: dict[str, int] = {}
+        """Messages by subscription id: of subscriptions that have any, and of as many as are
+        shown."""
+        self.topic_of: dict[str, str] = {}
+        """The id of the topic, of these subscriptions."""
+
+    def add(self, slots: Iterable[PartitionSlot]) -> None:
+        traffic, total = self.traffic, self.topics
+        for slot in slots:
+            log = slot.held_log
+            if log is None:
+                continue
+            meter, topic_id = slot.meter, slot.info.topic_id
+            self.slots.append(slot)
+            self.topic_ids.append(topic_id)
+            in_bytes_per_s, out_bytes_per_s = meter.in_bytes_per_s, meter.out_bytes_per_s
+            if in_bytes_per_s or out_bytes_per_s:
+                total.in_bytes_per_s += in_bytes_per_s
+                total.out_bytes_per_s += out_bytes_per_s
+                traffic[topic_id] = traffic.get(topic_id, 0.0) + in_bytes_per_s + out_bytes_per_s
+            elif len(traffic) < SHOWN_TOPICS:
+                traffic.setdefault(topic_id, 0.0)
+            backlogs = log.subscriptions.backlog_messages()
+            if backlogs:
+                self._add_backlogs(topic_id, log.subscriptions, backlogs)
+        total.partitions = len(self.slots)
+
+    def opened(self) -> Iterator[tuple[str, PartitionSlot]]:
+        """Return the slots that were open, with the ids of their topics."""
+        return zip(self.topic_ids, self.slots, strict=True)
+
+    def _add_backlogs(
+        self, topic_id: str, table: SubscriptionTable, found: Iterable[tuple[str, int]]
+    ) -> None:
+        backlogs, total = self.backlogs, self.subscriptions
+        for subscription_id, messages in found:
+            if messages or len(backlogs) < SHOWN_SUBSCRIPTIONS:
+                total.messages += messages
+                backlogs[subscription_id] = backlogs.get(subscription_id, 0) + messages
+                self.topic_of[subscription_id] = topic_id
+        leases, dead_letters = table.in_delivery()
+        total.leases += leases
+        total.dead_letters += dead_letters
 
 
-def _shown_subscriptions(places: _Places, names: Mapping[str, str]) -> list[SubscriptionStats]:
-    sizes = {id_: sum(backlog.messages for *_, backlog in found) for id_, found in places.items()}
-    shown = nlargest(SHOWN_SUBSCRIPTIONS, places.keys() & names.keys(), key=sizes.__getitem__)
-    others = SubscriptionStats(OTHERS, OTHERS)
-    for subscription_id in places.keys() - set(shown):
-        for *_, backlog in places[subscription_id]:
-            others.add(backlog)
-    return [*(_stats_of(names[id_], places[id_]) for id_ in shown), others]
+class _Shown:
+    """The rows that are shown. ``names``: of subscriptions, by id."""
+
+    def __init__(self, topic_ids: Sequence[str], names: Mapping[str, str]) -> None:
+        self._topics = {id_: TopicStats("", stored_bytes=0) for id_ in topic_ids}
+        self._subscriptions = {
+            id_: SubscriptionStats("", name, lag_bytes=0) for id_, name in names.items()
+        }
+
+    async def fill(self, found: _Found) -> None:
+        """Add up the partitions of the rows, as they are now."""
+        with_subscriptions = {found.topic_of[id_] for id_ in self._subscriptions}
+        wanted = with_subscriptions | self._topics.keys()
+        places = [slot for topic_id, slot in found.opened() if topic_id in wanted]
+        for first in range(0, len(places), SHOWN_AT_ONCE):
+            await asyncio.sleep(0)
+            for slot in places[first : first + SHOWN_AT_ONCE]:
+                log = slot.held_log
+                if log is not None:
+                    self._add(slot, log, has_subscriptions=slot.info.topic_id in with_subscriptions)
+
+    def _add(self, slot: PartitionSlot, log: PartitionLog, *, has_subscriptions: bool) -> None:
+        topic = self._topics.get(slot.info.topic_id)
+        if topic is not None:
+            topic.topic = str(slot.info.name)
+            topic.add(slot.meter, log)
+        if has_subscriptions:
+            self._add_backlogs(slot, log)
+
+    def _add_backlogs(self, slot: PartitionSlot, log: PartitionLog) -> None:
+        for backlog in log.subscriptions.backlogs():
+            row = self._subscriptions.get(backlog.subscription_id)
+            if row is not None:
+                row.topic = str(slot.info.name)
+                row.add(log, backlog)
+
+    def topic_rows(self, found: _Found) -> list[TopicStats]:
+        """Return the rows, and as the last one what they leave of the total."""
+        rows = [row for row in self._topics.values() if row.topic]  # else closed meanwhile
+        for row in rows:
+            found.topics.subtract(row)
+        return [*rows, found.topics]
+
+    def subscription_rows(self, found: _Found) -> list[SubscriptionStats]:
+        """Return the rows, and as the last one what they leave of the total."""
+        rows = [row for row in self._subscriptions.values() if row.topic]  # else dropped meanwhile
+        for row in rows:
+            found.subscriptions.subtract(row)
+        return [*rows, found.subscriptions]
 
 
-def _stats_of(
-    name: str, found: Sequence[tuple[PartitionSlot, PartitionLog, SubscriptionBacklog]]
-) -> SubscriptionStats:
-    stats = SubscriptionStats(str(found[0][0].info.name), name, lag_bytes=0)
-    oldest: list[int] = []
-    for _, log, backlog in found:
-        stats.add(backlog)
-        if backlog.messages:
-            lag_bytes, published_us = log.backlog_of(backlog.acked_to)
-            stats.lag_bytes = (stats.lag_bytes or 0) + lag_bytes
-            oldest += [] if published_us is None else [published_us]
-    stats.oldest_us = min(oldest, default=None)
-    return stats
+async def _largest(sizes: Mapping[str, float], count: int) -> list[str]:
+    """Return the names of the largest sizes, the largest first."""
+    found: list[tuple[str, float]] = []
+    rest = iter(sizes.items())
+    while some := list(islice(rest, RANKED_AT_ONCE)):
+        found = nlargest(count, chain(found, some), key=itemgetter(1))
+        await asyncio.sleep(0)
+    return [name for name, _ in found]

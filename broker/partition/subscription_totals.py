@@ -8,14 +8,15 @@ subscription never changes its name, and its id is never used again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fencelog.broker.limits import NAMES_AT_ONCE, STATS_AT_ONCE
+from fencelog.broker.limits import STATS_AT_ONCE
 from fencelog.broker.log.retention import HeldSpace
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
+from fencelog.broker.partition.subscription_names import NamesOf, SubscriptionNames
 from fencelog.broker.partition.topic_totals import RecentTotals
 from fencelog.broker.subscriptions.table import SubscriptionBacklog
 
@@ -58,17 +59,11 @@ _SUMS = SUBSCRIPTION_TOTALS[:-1]
 
 
 class BacklogTable:
-    """The figures of the subscriptions in the slots that ``slots`` returns. ``names_of``: the names
-    of a topic's subscriptions, by id, for the id of the topic."""
+    """The figures of the subscriptions in the slots that ``slots`` returns."""
 
-    def __init__(
-        self,
-        slots: Callable[[], Iterable[PartitionSlot]],
-        names_of: Callable[[str], Awaitable[Mapping[str, str]]],
-    ) -> None:
+    def __init__(self, slots: Callable[[], Iterable[PartitionSlot]], names_of: NamesOf) -> None:
         self._slots = slots
-        self._names_of = names_of
-        self._names: dict[str, str] = {}
+        self._names = SubscriptionNames(names_of)
         self._recent = RecentTotals(self._measure)
 
     async def totals(self) -> dict[SubscriptionKey, SubscriptionTotals]:
@@ -90,22 +85,13 @@ class BacklogTable:
             if looked_at >= STATS_AT_ONCE:
                 looked_at = 0
                 await asyncio.sleep(0)
-        await self._learn_names({id_: slot.info.topic_id for id_, (slot, _) in by_id.items()})
+        topic_ids = {id_: slot.info.topic_id for id_, (slot, _) in by_id.items()}
+        names = await self._names.learn(topic_ids)
         return {
-            SubscriptionKey(str(slot.info.name), self._names[id_]): totals
+            SubscriptionKey(str(slot.info.name), names[id_]): totals
             for id_, (slot, totals) in by_id.items()
-            if id_ in self._names  # else it was deleted, and its cursor will be
+            if id_ in names  # else it was deleted, and its cursor will be
         }
-
-    async def _learn_names(self, topic_ids: Mapping[str, str]) -> None:
-        """Read the names that are not known yet, and forget those that are not used any more.
-        ``topic_ids``: by the ids of subscriptions."""
-        self._names = {id_: name for id_, name in self._names.items() if id_ in topic_ids}
-        unknown = sorted({topic_ids[id_] for id_ in topic_ids.keys() - self._names.keys()})
-        for first in range(0, len(unknown), NAMES_AT_ONCE):
-            some = unknown[first : first + NAMES_AT_ONCE]
-            for names in await asyncio.gather(*(self._names_of(topic_id) for topic_id in some)):
-                self._names |= names
 
 
 def _totals_of(

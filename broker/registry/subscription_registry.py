@@ -120,10 +120,6 @@ class SubscriptionRegistry:
             self._known[topic_id, name] = (found, watch)
         return self._known[topic_id, name][0]
 
-    def remembered(self) -> dict[str, str]:
-        """Return the names of the subscriptions that are remembered, by id."""
-        return {found.info.subscription_id: name for (_, name), (found, _) in self._known.items()}
-
     async def list_names(self, topic_id: str) -> builtins.list[str]:
         """Return the names of a topic's subscriptions, sorted."""
         try:

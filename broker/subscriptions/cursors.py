@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import chain
 
 from fencelog.broker.dispatch.cursor_core import Cursor, Cursors, failure_ranges
 from fencelog.broker.ledger_list.state_core import Event
@@ -20,9 +21,13 @@ class CursorLog:
     written.
     """
 
-    def __init__(self, durable: Cursors, state_log: StateLog) -> None:
-        """Create the log. ``durable``: the section as the takeover has rebuilt it."""
+    def __init__(
+        self, durable: Cursors, state_log: StateLog, on_change: Callable[[], None]
+    ) -> None:
+        """Create the log. ``durable``: the section as the takeover has rebuilt it; ``on_change`` is
+        called when any cursor has changed in memory."""
         self._durable = durable
+        self._on_change = on_change
         self._volatile = Cursors()
         self._state_log = state_log
         self._last: asyncio.Future[None] | None = None
@@ -31,6 +36,11 @@ class CursorLog:
 
     def ids(self) -> list[str]:
         return [*self._durable.by_id, *self._volatile.by_id]
+
+    def items(self) -> Iterable[tuple[str, Cursor]]:
+        """Return the ids and cursors of all subscriptions."""
+        durable, volatile = self._durable.by_id, self._volatile.by_id
+        return chain(durable.items(), volatile.items()) if volatile else durable.items()
 
     @property
     def has_any(self) -> bool:
@@ -57,6 +67,7 @@ class CursorLog:
             self._record(event, None)
         else:
             self._volatile.apply(event)
+        self._on_change()
 
     def drop(self, subscription_id: str) -> None:
         """Drop a cursor. Raises OVERLOADED, or the error with which the log has ended."""
@@ -66,6 +77,7 @@ class CursorLog:
             self._durable.apply(event)
             self._record(event, None)
         self._volatile.apply(event)
+        self._on_change()
 
     def change(self, event: Event) -> None:
         """Apply an event to an existing cursor. Raises OVERLOADED, or the error with which the log
@@ -82,6 +94,7 @@ class CursorLog:
             self._record(event, self.find(event[1]))
         else:
             self._volatile.apply(event)
+        self._on_change()
 
     def note_failures(self, subscription_id: str, offsets: Iterable[int]) -> None:
         """Note how often these messages, in order, have failed by now. While too many events wait

@@ -295,5 +295,6 @@ class Subscriptions(SubscriptionTable):
 
     def tail_moved(self) -> None:
         """Wake what waits for messages: the tail has moved, or the log was closed."""
+        super().tail_moved()
         for subscription in self._waiting:
             subscription.notifier.notify()

@@ -84,11 +84,12 @@ class SubscriptionTable:
         self.policy = policy
         self._metrics = metrics
         self._reader = reader
-        self._cursors = CursorLog(cursors, state_log)
+        self._cursors = CursorLog(cursors, state_log, self._forget_backlogs)
         self._partition = partition
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._in_use: dict[str, SubscriptionState] = {}
+        self._backlog_messages: list[tuple[str, int]] | None = None
 
     async def close(self) -> None:
         """End all work after the log was closed. Never raises."""
@@ -166,7 +167,7 @@ class SubscriptionTable:
         if subscription is not None and self._reader.closed is None:
             subscription.refresh()
         acks, tail = cursor.acks, self._reader.tail_offset
-        backlog = max(0, tail - acks.acked_to) - acks.acked_above
+        backlog = acks.unacked_below(tail)
         stats = _UNUSED if subscription is None else subscription.stats()
         return {
             "acked_to": acks.acked_to,
@@ -194,19 +195,42 @@ class SubscriptionTable:
     def backlogs(self) -> Iterator[SubscriptionBacklog]:
         """Yield a few figures of every subscription, without an effect on any."""
         tail = self._reader.tail_offset
-        for subscription_id in self._cursors.ids():
-            cursor = self._cursors.find(subscription_id)
-            if cursor is None:
-                continue
+        for subscription_id, cursor in self._cursors.items():
             acks, used = cursor.acks, self._in_use.get(subscription_id)
             yield SubscriptionBacklog(
                 subscription_id,
                 acks.acked_to,
-                max(0, tail - acks.acked_to) - acks.acked_above,
+                acks.unacked_below(tail),
                 0 if used is None else len(used.dispatch.leases),
                 0 if used is None else len(used.dispatch.dead_letters),
                 self._cursors.is_durable(subscription_id),
             )
+
+    def backlog_messages(self) -> list[tuple[str, int]]:
+        """Return of ``backlogs`` the ids and ``messages`` alone. They are kept until the tail moves
+        or a cursor changes: of many partitions, few have to be counted anew."""
+        found = self._backlog_messages
+        if found is None:
+            tail = self._reader.tail_offset
+            found = self._backlog_messages = [
+                (id_, cursor.acks.unacked_below(tail)) for id_, cursor in self._cursors.items()
+            ]
+        return found
+
+    def tail_moved(self) -> None:
+        """Note that the tail has moved, or that the log was closed."""
+        self._backlog_messages = None
+
+    def _forget_backlogs(self) -> None:
+        self._backlog_messages = None
+
+    def in_delivery(self) -> tuple[int, int]:
+        """Return ``leases`` and ``dead_letters`` of all backlogs together."""
+        if not self._in_use:
+            return 0, 0
+        dispatches = [used.dispatch for used in self._in_use.values()]
+        leases = sum(len(dispatch.leases) for dispatch in dispatches)
+        return leases, sum(len(dispatch.dead_letters) for dispatch in dispatches)
 
     # -- for subclasses -------------------------------------------------------------------------
 

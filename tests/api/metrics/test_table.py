@@ -113,6 +113,13 @@ def test_a_name_that_is_not_in_the_table_is_refused() -> None:
         sample("fencelog_invented", 1)
 
 
+def test_labels_are_read_as_they_were_written() -> None:
+    word = 'back\\slash, "quotes"\nand a line'
+    text = exposition([samples("fencelog_http_problems", [((word,), 2)])]).decode()
+    assert samples_of(text) == {"fencelog_http_problems": [({"code": word}, 2.0)]}
+    assert not any(set(row.meaning) & set("\\\n") for row in TABLE.values())
+
+
 def test_one_name_is_exposed_once() -> None:
     with pytest.raises(ValueError, match="fencelog_http_streams"):
         exposition([*http_metrics(ApiMetrics()), samples("fencelog_http_streams", [])])

@@ -14,9 +14,12 @@ import pytest
 from fencelog.api.server.administration import Administration
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
-NEEDED_LATER = {"fastapi", "starlette", "pydantic", "prometheus_client"}
+NEEDED_LATER = {"fastapi", "starlette", "pydantic"}
 """What the administration alone needs, which takes as long to import as all the rest."""
-NEEDED_NEVER = {"httpx", "rich", "pytest", "hypothesis", "jinja2", "yaml", "pyspark", "pyarrow"}
+NEEDED_NEVER = {
+    *("httpx", "rich", "pytest", "hypothesis", "jinja2", "prometheus_client", "pyspark", "pyarrow"),
+    "yaml",
+}
 """What commands and tests need, and no process that serves."""
 
 

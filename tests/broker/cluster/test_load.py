@@ -24,6 +24,8 @@ def test_a_steady_stream_becomes_its_rate_and_an_ended_one_is_forgotten() -> Non
     assert meter.score == pytest.approx(1000 * WRITE_COST + 500 + PARTITION_COST, rel=0.01)
     meter.sample(90_000, 45_000, 90.0)
     assert meter.in_bytes_per_s < 5
+    meter.sample(90_000, 45_000, 90.0)
+    assert (meter.in_bytes_per_s, meter.out_bytes_per_s) == (0, 0)
     meter.restart()
     meter.sample(0, 0, 1.0)
     assert (meter.in_bytes_per_s, meter.out_bytes_per_s) == (0, 0)

@@ -25,6 +25,7 @@ def test_it_holds_what_was_added(
         assert [o for o in range(60) if o in ranges] == sorted(model)
         assert ranges.acked_to == min(set(range(60)) - model)
         assert ranges.acked_above == len(model) - ranges.acked_to
+        assert ranges.unacked_below(60) == 60 - len(model)
     flat = [bound for pair in ranges for bound in pair]
     assert flat == sorted(set(flat))
     assert all(first > ranges.acked_to for first, _ in ranges)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fencelog.broker.broker import Broker
@@ -10,7 +12,9 @@ from fencelog.broker.partition import stats
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.stats import OTHERS
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker
 
@@ -79,7 +83,7 @@ async def test_the_longest_backlogs_have_rows(
     assert (others.subscription, others.messages, others.lag_bytes) == (OTHERS, 1, None)
 
 
-async def test_a_subscription_without_a_known_name_is_among_the_others(
+async def test_a_subscription_that_nobody_uses_since_the_takeover_has_its_name(
     make_broker: BrokerMaker,
 ) -> None:
     broker = await make_broker("a")
@@ -87,8 +91,78 @@ async def test_a_subscription_without_a_known_name_is_among_the_others(
     await subscribed(broker, log, "s", start="earliest")
     await log.append_message(Message(b"x"))
     broker.subscriptions.close()  # its memory
-    (others,) = (await broker.measure()).subscriptions
+    row, others = (await broker.measure()).subscriptions
+    assert (row.subscription, row.messages) == ("s", 1)
+    assert (others.subscription, others.messages) == (OTHERS, 0)
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_a_subscription_whose_name_cannot_be_read_is_among_the_others(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    async def unavailable(topic_id: str) -> list[RegisteredSubscription]:
+        if is_silent:
+            await asyncio.sleep(60)
+        raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "it is away")
+
+    broker = await make_broker("a")
+    (log,) = await opened(broker, "orders")
+    await subscribed(broker, log, "s", start="earliest")
+    await log.append_message(Message(b"x"))
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.subscriptions, "list", unavailable)
+        async with asyncio.timeout(5):
+            (others,) = (await broker.measure()).subscriptions
     assert (others.subscription, others.messages) == (OTHERS, 1)
+    row, others = (await broker.measure()).subscriptions
+    assert (row.subscription, row.messages, others.messages) == ("s", 1, 0)
+
+
+async def test_backlogs_are_those_of_now(make_broker: BrokerMaker) -> None:
+    """They are kept between two looks, until something changes them."""
+
+    async def backlogs() -> list[tuple[str, int]]:
+        rows = (await broker.measure()).subscriptions
+        return [(row.subscription, row.messages) for row in rows]
+
+    broker = await make_broker("a")
+    (log,) = await opened(broker, "orders")
+    await subscribed(broker, log, "s", start="earliest")
+    table = log.subscriptions
+    (subscription_id,) = table.all()
+    assert await backlogs() == [("s", 0), (OTHERS, 0)]
+    for value in (b"x", b"y", b"z"):
+        await log.append_message(Message(value))
+    assert await backlogs() == [("s", 3), (OTHERS, 0)]
+    await table.acknowledge_below(subscription_id, 2)
+    assert await backlogs() == [("s", 1), (OTHERS, 0)]
+    await subscribed(broker, log, "late", start="earliest")
+    assert await backlogs() == [("late", 3), ("s", 1), (OTHERS, 0)]
+    await table.drop(subscription_id)
+    assert await backlogs() == [("late", 3), (OTHERS, 0)]
+
+
+async def test_what_is_busy_is_shown_before_what_came_first(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "SHOWN_TOPICS", 1)
+    monkeypatch.setattr(stats, "SHOWN_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(stats, "RANKED_AT_ONCE", 1)
+    monkeypatch.setattr(stats, "SHOWN_AT_ONCE", 1)
+    broker = await make_broker("a")
+    (first,) = await opened(broker, "first")
+    await subscribed(broker, first, "idle", start="latest")
+    (second,) = await opened(broker, "second")
+    await subscribed(broker, second, "behind", start="earliest")
+    measured = await broker.measure()
+    assert measured.topics[0].topic == "shop/first"
+    assert measured.subscriptions[0].subscription == "idle"
+    await second.append_message(Message(b"x"))
+    (slot,) = (slot for slot in broker.open_slots() if slot.info.name.topic == "second")
+    slot.meter.in_bytes_per_s = 1.0
+    measured = await broker.measure()
+    assert [row.topic for row in measured.topics] == ["shop/second", OTHERS]
+    assert [row.subscription for row in measured.subscriptions] == ["behind", OTHERS]
 
 
 async def test_a_broker_counts_batches_reads_and_takeovers(make_broker: BrokerMaker) -> None:

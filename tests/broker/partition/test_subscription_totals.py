@@ -9,7 +9,7 @@ import pytest
 from fencelog.broker.broker import Broker
 from fencelog.broker.limits import TOPIC_TOTALS_MS
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition import subscription_totals
+from fencelog.broker.partition import subscription_names, subscription_totals
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.subscription_totals import SubscriptionKey, SubscriptionTotals
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
@@ -34,7 +34,7 @@ async def test_a_subscription_is_the_sum_of_its_partitions(
     make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription_totals, "STATS_AT_ONCE", 1)
-    monkeypatch.setattr(subscription_totals, "NAMES_AT_ONCE", 1)
+    monkeypatch.setattr(subscription_names, "NAMES_AT_ONCE", 1)
     broker = await make_broker("a")
     logs = await opened(broker, "orders", partitions=2)
     await opened(broker, "unread")

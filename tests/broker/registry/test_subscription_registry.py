@@ -114,9 +114,9 @@ async def test_a_name_that_another_has_by_now_is_forgotten(
     await registry.find("t1", "s")
     node = await store.get("/subscriptions/t1/s")
     registry._on_node("t1", "s", found.info.subscription_id, node)
-    assert registry.remembered() == {found.info.subscription_id: "s"}
+    assert registry._known.keys() == {("t1", "s")}
     registry._on_node("t1", "s", "the one before", node)
-    assert registry.remembered() == {}
+    assert not registry._known
 
 
 async def test_a_delete_whose_answer_was_lost_has_happened(
