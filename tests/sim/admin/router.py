@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+from typing import Any
 
 from fencelog.broker.append.conditions import AppendResult
 from fencelog.broker.append.once import route_once
 from fencelog.broker.broker import Broker
 from fencelog.broker.registry.topics import TopicInfo
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import SequenceRange
 from tests.sim.admin.asking import Asking
 from tests.sim.admin.edge import Edge
@@ -21,6 +24,12 @@ TRIES = 8
 FINDS = 4
 AGAIN = 0.5
 """The share of sends that repeat an earlier message."""
+OVERTAKEN = 0.3
+"""The share of routed appends that a broker passes on late: the client sends the message again, and
+goes on, before they arrive."""
+
+
+Append = Callable[[Broker], Coroutine[Any, Any, list[FencelogError | None]]]
 
 
 class NotFound(Exception):
@@ -36,6 +45,7 @@ class Router:
         self._edge = edge
         self._chance = chance
         self._earlier: list[Sent] = []
+        self._overtaken: list[Append] = []
 
     async def write(self, new: Sent) -> None:
         """Append a message, or an earlier one again, until it is answered."""
@@ -47,8 +57,11 @@ class Router:
         for _ in range(TRIES):
             self._asking.wander()
             if await self._try(want):
-                return
+                break
             await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
+        if self._overtaken and self._chance.random() < AGAIN:
+            late = self._overtaken.pop(self._chance.randrange(len(self._overtaken)))
+            await self._asking.ask(late)
 
     async def _try(self, want: Sent) -> bool:
         topic = await self._asking.ask(_topic)
@@ -66,6 +79,9 @@ class Router:
         partition, conditions = routed
         sent = Sent(want.payloads, want.is_batch, 0, want.key, conditions)
         work = partial(self._edge.append, partition, [sent], only=topic[0].topic_id)
+        if self._chance.random() < OVERTAKEN:
+            self._overtaken.append(work)
+            return False
         for _ in range(FINDS):
             errors = await self._asking.ask(work)
             if errors:

@@ -1,5 +1,5 @@
 """Staged histories of logs that roll while the metadata store is slow, of dead letters that do not
-get through, and of consumers that give back what others have by then.
+get through, of consumers that give back what others have by then, and of pulls that are given up.
 
 Drawn by a stream of its own, over the plan that the others have made.
 """
@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
-from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
+from fencelog.broker.registry.subscription_config import (
+    KEY_SHARED,
+    SHARED,
+    TYPES,
+    SubscriptionConfig,
+)
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_owners import LENGTH_MS, one_partition, producer, usurpers
 from tests.sim.plan.topic_plan import ConsumerPlan, ReaderPlan, SubscriptionPlan, TopicPlan
@@ -21,10 +26,16 @@ LATE_EVERY, LATE_AT = 40, 21
 """That of consumers that are late."""
 
 
+GIVEN_UP_EVERY, GIVEN_UP_AT = 40, 30
+"""That of pulls that are given up."""
+
+
 def with_stages(plan: TopicPlan) -> TopicPlan:
     """The same plan, or that of a staged history."""
     if plan.seed % LATE_EVERY == LATE_AT:
         return _late(Random(f"topic stages {plan.seed}"), one_partition(plan))
+    if plan.seed % GIVEN_UP_EVERY == GIVEN_UP_AT:
+        return _given_up(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % EVERY != AT:
         return plan
     scene = SCENES[plan.seed // EVERY % len(SCENES)]
@@ -92,6 +103,42 @@ def _late(random: Random, plan: TopicPlan) -> TopicPlan:
     )
 
 
+def _given_up(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Each owner begins with the same messages, and reads them from slow bookies, ledger by ledger:
+    consumers give up pulls that have taken some and wait for others."""
+    config = SubscriptionConfig(
+        type=random.choice((SHARED, KEY_SHARED)),
+        lease_ms=random.choice((300, 1_000)),
+        backoff_min_ms=0,
+        backoff_max_ms=20,
+    )
+    slow_s = random.choice((0.002, 0.004, 0.006))
+    keeper = replace(_refuser("c1"), pulls=20, thinks_ms=10, refuses=0.0, late=0.7)
+    return replace(
+        plan,
+        overrides={**plan.overrides, "roll_entries": random.choice((1, 2))},
+        producers=tuple(producer(random, f"p{n}", "none", wanders=0.1) for n in (1, 2)),
+        subscriptions=(SubscriptionPlan("s1", 0, config),),
+        consumers=tuple(
+            replace(keeper, machine=f"c{n}", starts_ms=random.randint(300, 1_500))
+            for n in (1, 2, 3)
+        ),
+        hurries=random.choice((0.3, 0.6)),
+        faults=(
+            *(
+                unload
+                for at_ms in range(400, LENGTH_MS, random.choice((200, 400)))
+                for unload in _on_brokers(plan, "unload", 0.5, at_ms=at_ms)
+            ),
+            *(
+                Fault(Moment("start", 0, 0), "clog", f"{broker}>b{bookie}", LENGTH_MS, slow_s)
+                for broker in _brokers(plan)
+                for bookie in range(1, plan.bookies + 1)
+            ),
+        ),
+    )
+
+
 def _refuser(name: str) -> ConsumerPlan:
     """Return a consumer of the one subscription that refuses most of what it gets."""
     return ConsumerPlan(
@@ -108,12 +155,14 @@ def _refuser(name: str) -> ConsumerPlan:
     )
 
 
-def _on_brokers(plan: TopicPlan, kind: str, size: float) -> tuple[Fault, ...]:
-    """Return the fault that befalls all brokers, from the beginning to the end."""
-    return tuple(
-        Fault(Moment("start", 0, 0), kind, f"k{number}", LENGTH_MS, size)
-        for number in range(1, plan.brokers + 1)
-    )
+def _on_brokers(plan: TopicPlan, kind: str, size: float, *, at_ms: int = 0) -> tuple[Fault, ...]:
+    """Return the fault that befalls all brokers, from then to the end."""
+    moment = Moment("start", 0, at_ms)
+    return tuple(Fault(moment, kind, broker, LENGTH_MS, size) for broker in _brokers(plan))
+
+
+def _brokers(plan: TopicPlan) -> list[str]:
+    return [f"k{number}" for number in range(1, plan.brokers + 1)]
 
 
 SCENES = (_rolling, _dead_letters)
