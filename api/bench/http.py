@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from fencelog.api.bench.harness.cpu import process_cpu_s
 from fencelog.api.bench.harness.limits import percentile
 from fencelog.api.bench.harness.load import (
     LoadResult,
@@ -142,13 +143,7 @@ class LoadedService:
 
     def cpu_s(self) -> float:
         """Return the CPU time that the processes have used, in seconds."""
-        return sum(_cpu_s(pid) for pid in self.pids)
-
-
-def _cpu_s(pid: int) -> float:
-    # The fields after the name, which is in parentheses: utime and stime are the 14th and 15th.
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(process_cpu_s(pid) for pid in self.pids)
 
 
 @dataclass(frozen=True, slots=True)

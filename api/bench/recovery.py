@@ -17,6 +17,7 @@ from time import perf_counter
 
 import anyio
 
+from fencelog.api.bench.harness.cpu import process_cpu_s
 from fencelog.api.bench.harness.histogram import LatencyHistogram
 from fencelog.api.bench.harness.limits import SEQUENTIAL_WRITE_BYTES, measure_sync
 from fencelog.api.bench.steady_adds import SteadyAdds
@@ -74,8 +75,9 @@ KINDS = (
 
 async def measure_recovery(directory: Path, seconds: float, *, copied_mib: int) -> dict[str, float]:
     """Measure the rate of copying for entries of 1 KiB, of 64 KiB, and of striped ledgers, about
-    ``copied_mib`` each, and its share of what the disk writes at that time; then appends at a
-    steady rate, ``seconds`` each, without and with healing at the usual limit."""
+    ``copied_mib`` each, its share of what the disk writes at that time, and the CPU seconds that
+    the worker and all bookies take for a gigabyte; then appends at a steady rate, ``seconds`` each,
+    without and with healing at the usual limit."""
     metrics: dict[str, float] = {}
     async with _cluster(directory) as (cluster, access):
         await change_settings(access.store, is_disabled=True)
@@ -94,9 +96,13 @@ async def measure_recovery(directory: Path, seconds: float, *, copied_mib: int) 
             disk = await anyio.to_thread.run_sync(
                 measure_sync, directory, SEQUENTIAL_WRITE_BYTES, DISK_S
             )
-            rate = await _heal(access, written[kind.name], victim.name)
+            cpu = _Cpu(cluster)
+            healed = await _heal(access, written[kind.name], victim.name)
+            rate = healed.bytes_per_s
             metrics[f"{kind.name}_copied_mb_per_s"] = rate / 1e6
             metrics[f"{kind.name}_share_of_disk"] = rate / (disk.per_s * SEQUENTIAL_WRITE_BYTES)
+            for process, used_s in cpu.used_s().items():
+                metrics[f"{kind.name}_{process}_cpu_s_per_gb"] = used_s * 1e9 / healed.copied_bytes
         metrics |= await _beneath_appends(access, client, beneath, victim.name, seconds)
         await _check(access)
     return metrics
@@ -172,9 +178,35 @@ async def _is_gone(access: ClusterAccess, bookie_id: str) -> None:
     await _until(gone)
 
 
-async def _heal(access: ClusterAccess, ledger_ids: Sequence[int], victim: str) -> float:
-    """Mark the ledgers, turn self-healing on until nothing is marked, and return the bytes of
-    entries that were copied per second."""
+@dataclass(frozen=True, slots=True)
+class _Healed:
+    """The bytes of entries that were copied."""
+
+    copied_bytes: int
+    bytes_per_s: float
+
+
+class _Cpu:
+    """The CPU time of the worker, and of the bookies that run, from the beginning on."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        bookies = [bookie for bookie in cluster.bookies if bookie.is_running]
+        self._kinds = {"worker": cluster.healers, "bookies": bookies}
+        self._begin_s = self._now_s()
+
+    def used_s(self) -> dict[str, float]:
+        """Return the CPU seconds that each kind of process has used."""
+        return {kind: now_s - self._begin_s[kind] for kind, now_s in self._now_s().items()}
+
+    def _now_s(self) -> dict[str, float]:
+        return {
+            kind: sum(process_cpu_s(process.pid) for process in processes)
+            for kind, processes in self._kinds.items()
+        }
+
+
+async def _heal(access: ClusterAccess, ledger_ids: Sequence[int], victim: str) -> _Healed:
+    """Mark the ledgers, and turn self-healing on until nothing is marked."""
     copied = await _mark(access, ledger_ids, victim)
     marks = UnderReplicatedLedgers(access.store)
 
@@ -189,7 +221,7 @@ async def _heal(access: ClusterAccess, ledger_ids: Sequence[int], victim: str) -
     for ledger_id in ledger_ids:
         if victim in bookies_of((await access.ledgers.get_latest(ledger_id))[0]):
             raise FencelogError(ErrorCode.INTERNAL, f"ledger {ledger_id} still names {victim}")
-    return copied / elapsed_s
+    return _Healed(copied, copied / elapsed_s)
 
 
 async def _mark(access: ClusterAccess, ledger_ids: Sequence[int], victim: str) -> int:
@@ -225,12 +257,12 @@ async def _beneath_appends(
         adds.latencies = before = LatencyHistogram()
         await anyio.sleep(seconds)
         adds.latencies = during = LatencyHistogram()
-        rate = await _heal(access, ledger_ids, victim)
+        healed = await _heal(access, ledger_ids, victim)
         adds.latencies = LatencyHistogram()
         group.cancel_scope.cancel()
     p99_before, p99_during = before.percentile_ms(0.99), during.percentile_ms(0.99)
     return {
-        "usual_copied_mb_per_s": rate / 1e6,
+        "usual_copied_mb_per_s": healed.bytes_per_s / 1e6,
         "append_p50_ms": before.percentile_ms(0.5),
         "append_p99_ms": p99_before,
         "append_p50_healing_ms": during.percentile_ms(0.5),

@@ -8,7 +8,6 @@ requested by clients that want to read, and hands them to a third one in the end
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from time import perf_counter
 import anyio
 
 from fencelog.api.bench.bookie import resident_mb
+from fencelog.api.bench.harness.cpu import process_cpu_s
 from fencelog.api.bench.harness.load import LoadConnection, connected, encode_request, refused
 from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.child_process import ChildProcess
@@ -207,16 +207,7 @@ class _Cpu:
         return [now - then for now, then in zip(self._now_s(), self._begin_s, strict=True)]
 
     def _now_s(self) -> list[float]:
-        return [sum(_cpu_s(process.pid) for process in kind) for kind in self._kinds]
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and its children: ZooKeeper is the child of ours."""
-    process = Path(f"/proc/{pid}")
-    fields = (process / "stat").read_text("ascii").rpartition(")")[2].split()
-    children = (process / "task" / str(pid) / "children").read_text("ascii").split()
-    own_s = sum(int(ticks) for ticks in fields[11:13]) / os.sysconf("SC_CLK_TCK")
-    return own_s + sum(_cpu_s(int(child)) for child in children)
+        return [sum(process_cpu_s(process.pid) for process in kind) for kind in self._kinds]
 
 
 async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int, float]:

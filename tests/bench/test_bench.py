@@ -50,7 +50,12 @@ METRICS = {
         *(
             f"{kind}_{figure}"
             for kind in ("small", "large", "striped")
-            for figure in ("copied_mb_per_s", "share_of_disk")
+            for figure in (
+                "copied_mb_per_s",
+                "share_of_disk",
+                "worker_cpu_s_per_gb",
+                "bookies_cpu_s_per_gb",
+            )
         ),
         "usual_copied_mb_per_s",
         "append_p50_ms",
