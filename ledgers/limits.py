@@ -135,9 +135,9 @@ p99 of appends at most doubles meanwhile; at twice the rate it does not stay wit
 COPIES_AT_ONCE = 4
 """The reads from other bookies in flight in the repair of a ledger: hides their round trip."""
 
-COPY_READ_BYTES = 1 * MIB
-"""The size of one such read, at most: with one entry of the largest size each, 32 MiB are in
-memory."""
+COPY_READ_BYTES = TARGET_RUN_BYTES + 64 * KIB
+"""The size of one such read, at most: a full run of a writer, with its index and padding. With one
+entry of the largest size each, 32 MiB are in memory."""
 
 COPY_PART_MS = 8
 """Under a limit of the rate, the size of one such read is what may be copied in this time (128 KiB

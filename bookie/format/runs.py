@@ -35,7 +35,9 @@ def join_runs(
     runs: Sequence[bytes], first_entry_id: int, *, max_entries: int, max_bytes: int
 ) -> bytes:
     """Join adjacent runs into one, from ``first_entry_id`` (which the first holds) on, within both
-    limits, but with at least one entry."""
+    limits, but with at least one entry. The last run is cut where the reader wants no more entries;
+    one that is too large is left to the next read, whole."""
+    is_cut = max_entries < MAX_RUN_ENTRIES
     max_entries = min(max_entries, MAX_RUN_ENTRIES)
     parts = [clip_run(runs[0], first_entry_id, max_entries=max_entries, max_bytes=max_bytes)]
     header = read_run_header(parts[0])
@@ -44,7 +46,13 @@ def join_runs(
         return parts[0]
     for run in runs[1:]:
         header = read_run_header(run)
-        if count + header.entries > max_entries or size + header.size > max_bytes:
+        wanted = max_entries - count
+        if header.entries > wanted:
+            if not (is_cut and wanted):
+                break
+            run = slice_run(run, header.first_entry_id, header.first_entry_id + wanted - 1)
+            header = read_run_header(run)
+        if size + header.size > max_bytes:
             break
         parts.append(run)
         count += header.entries

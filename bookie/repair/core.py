@@ -14,9 +14,10 @@ from enum import Enum
 from fencelog.bookie.format.runs import Range
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability
+from fencelog.ledgers.format.digest import digest_size
 from fencelog.ledgers.format.run import ENTRY_HEADER
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.limits import COPY_READ_BYTES, MAX_RUN_ENTRIES
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 from fencelog.ledgers.quorum import write_set
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 300.0
@@ -110,11 +111,14 @@ def copy_ranges(
 
 
 def _entries_of_read(metadata: LedgerMetadata) -> int:
-    """Return how many entries COPY_READ_BYTES hold, by the average size of a closed ledger's."""
+    """Return how many entries the writer puts into a full run, by the average size of a closed
+    ledger's: where entries are alike and the writer was busy, a read is one stored run, which the
+    bookie returns as it is."""
     if not metadata.is_closed or metadata.last_entry_id < 0:
         return MAX_RUN_ENTRIES
-    average = metadata.length // (metadata.last_entry_id + 1) + ENTRY_HEADER.size
-    return min(max(1, COPY_READ_BYTES // average), MAX_RUN_ENTRIES)
+    average = metadata.length // (metadata.last_entry_id + 1)
+    average += ENTRY_HEADER.size + digest_size(metadata.digest_type)
+    return min(max(1, TARGET_RUN_BYTES // average), MAX_RUN_ENTRIES)
 
 
 def missing_copy_ranges(

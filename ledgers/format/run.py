@@ -272,10 +272,14 @@ def slice_run(run: Buffer, first_entry_id: int, last_entry_id: int) -> bytes:
         raise ValueError(f"run holds no entry of {first_entry_id}..{last_entry_id}")
     if low == 0 and high == header.entries - 1:
         return bytes(run)
-    starts = [*run_starts(run, header), header.size]
-    sizes = [starts[i + 1] - starts[i] for i in range(low, high + 1)]
-    body = memoryview(run)[starts[low] : starts[high + 1]]
-    return _assemble(header.ledger_id, header.first_entry_id + low, sizes, [body])
+    starts = run_starts(run, header)
+    begin = starts[low]
+    end = starts[high + 1] if high + 1 < header.entries else header.size
+    position = _entries_start(high + 1 - low)
+    moved = position - begin
+    index = [start + moved for start in starts[low : high + 1]]
+    body = memoryview(run)[begin:end]
+    return _join(header.ledger_id, header.first_entry_id + low, index, end + moved, [body])
 
 
 def merge_runs(runs: Sequence[Buffer]) -> bytes:
@@ -293,7 +297,8 @@ def merge_runs(runs: Sequence[Buffer]) -> bytes:
             starts.append(position)
         else:
             index = _u32_array(memoryview(run)[RUN_HEADER.size : RUN_HEADER.size + count * 4])
-            starts += [start - begin + position for start in index]
+            moved = position - begin
+            starts += [start + moved for start in index]
         parts.append(memoryview(run)[begin:size])
         position += size - begin
     ledger_id, first_entry_id, *_ = RUN_HEADER.unpack_from(runs[0])

@@ -89,9 +89,27 @@ def test_joined_runs_begin_where_asked_and_have_no_gap(
 
 def test_joining_stops_before_a_run_that_does_not_fit() -> None:
     runs = [make([10]), make([10, 10], FIRST + 1), make([10], FIRST + 3)]
-    assert join_runs(runs, FIRST, max_entries=2, max_bytes=10_000) == runs[0]
+    assert (
+        join_runs(runs, FIRST, max_entries=9, max_bytes=len(runs[0]) + len(runs[1]) - 1)
+        == (runs[0])
+    )
     assert join_runs(runs, FIRST, max_entries=9, max_bytes=len(runs[0]) + 1) == runs[0]
     assert ids(join_runs(runs, FIRST, max_entries=3, max_bytes=10_000)) == [5, 6, 7]
+
+
+def test_the_last_run_is_cut_where_no_more_entries_are_wanted() -> None:
+    runs = [make([10]), make([10, 20, 30], FIRST + 1), make([10], FIRST + 4)]
+    joined = join_runs(runs, FIRST, max_entries=3, max_bytes=10_000)
+    assert ids(joined) == [5, 6, 7]
+    assert slice_run(joined, FIRST + 1, FIRST + 2) == slice_run(runs[1], FIRST + 1, FIRST + 2)
+    assert join_runs(runs, FIRST, max_entries=1, max_bytes=10_000) == runs[0]
+    assert join_runs(runs, FIRST, max_entries=2, max_bytes=len(runs[0]) + 40) == runs[0]
+
+
+def test_a_reader_that_wants_all_gets_whole_runs() -> None:
+    half = [1] * (MAX_RUN_ENTRIES // 2)
+    runs = [make(half), make([*half, 1], FIRST + len(half))]
+    assert join_runs(runs, FIRST, max_entries=MAX_RUN_ENTRIES, max_bytes=10**6) == runs[0]
 
 
 def test_small_adjacent_runs_are_merged_and_others_left_alone() -> None:
