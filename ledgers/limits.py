@@ -93,6 +93,10 @@ FREE_BYTES_REFRESH_MS = 60_000
 MAX_READ_BYTES = 4 * MIB
 """The entries in one read reply; a reader asks again for more."""
 
+MAX_READ_RANGES = 1024
+"""The ranges in one READ_RANGES: a request of 12 KiB, for MAX_READ_BYTES of rows of small
+entries."""
+
 MAX_FENCES_AT_ONCE = 64
 """The ledgers in one FENCE request: enough that the frame costs next to nothing for each, few
 enough that an answer with entries of all of them stays within MAX_READ_BYTES."""

@@ -37,6 +37,7 @@ from fencelog.bookie.identity.cookies import Identity, State
 from fencelog.bookie.identity.data_directory import DataDirectory
 from fencelog.bookie.metrics import BookieCounts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import Run
 from fencelog.ledgers.host import Host
@@ -242,6 +243,12 @@ class Bookie:
         return await self.shard(ledger_id).reads.read(
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
         )
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> list[bytes]:
+        """Return entries of several ranges; the contract of ``BookieClient.read_ranges``."""
+        return await self.shard(ledger_id).reads.read_ranges(ledger_id, ranges, max_bytes=max_bytes)
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0

@@ -7,17 +7,18 @@ served from the cache, or from index and entry log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from fencelog.bookie.engine.fences import Fenced
 from fencelog.bookie.engine.lacs import Lacs
 from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
-from fencelog.bookie.format.runs import Range, join_runs
+from fencelog.bookie.format.runs import Range, join_runs, within
 from fencelog.bookie.metrics import BookieCounts
 from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.limits import MAX_LAC_WAIT_MS, MAX_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
 
@@ -82,11 +83,44 @@ class Reads:
         if stored is None:
             if in_limbo or state.limbo or state.removals != removals:
                 raise self._in_limbo(ledger_id)
-            raise FencelogError(
-                ErrorCode.NO_SUCH_ENTRY,
-                f"bookie {self._bookie_id} has no entry {first_entry_id} of ledger {ledger_id}",
-            )
+            raise self._no_such_entry(ledger_id, first_entry_id)
         return ReadReply(self._lacs.durable(state), stored)
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> list[bytes]:
+        """Read entries of several ranges; the contract of ``BookieClient.read_ranges``."""
+        state = self.known(ledger_id)
+        in_limbo, removals = state.limbo, state.removals  # as in ``read``
+        max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
+        found = self._cached_runs(ledger_id, ranges, max_bytes)
+        # As in ``read``: what is not in the cache now is in the index by the time of the look.
+        others = [(a, b) for a, b in ranges if a not in found and a <= state.last_entry]
+        if others:
+            self._metrics.disk_reads += 1
+            for run in await self._stored.read_ranges(ledger_id, others, max_bytes=max_bytes):
+                found[read_run_header(run).first_entry_id] = run
+        if not found:
+            if in_limbo or state.limbo or state.removals != removals:
+                raise self._in_limbo(ledger_id)
+            raise self._no_such_entry(ledger_id, ranges[0][0])
+        return within([run for _, run in sorted(found.items())], max_bytes)
+
+    def _cached_runs(
+        self, ledger_id: int, ranges: Sequence[Range], max_bytes: int
+    ) -> dict[int, bytes]:
+        """Return the beginnings of those ranges that begin in the write cache, up to a size."""
+        found: dict[int, bytes] = {}
+        size = 0
+        for first, last in ranges:
+            limits: _Limits = {"max_entries": last - first + 1, "max_bytes": max_bytes}
+            if runs := self._cache.collect(ledger_id, first, **limits):
+                found[first] = run = join_runs(runs, first, **limits)
+                size += len(run)
+                if size >= max_bytes:
+                    break
+        self._metrics.write_cache_hits += bool(found)
+        return found
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
         """Read the LAC of a ledger; the contract of ``BookieClient.read_lac``."""
@@ -133,6 +167,12 @@ class Reads:
         state = self._states.get(ledger_id)
         return self._refusal() is None and (
             state is None or (state.lac <= above and not state.fenced)
+        )
+
+    def _no_such_entry(self, ledger_id: int, entry_id: int) -> FencelogError:
+        return FencelogError(
+            ErrorCode.NO_SUCH_ENTRY,
+            f"bookie {self._bookie_id} has no entry {entry_id} of ledger {ledger_id}",
         )
 
     def _in_limbo(self, ledger_id: int) -> FencelogError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from fencelog.ledgers.format.run import merge_runs, read_run_header, run_starts, slice_run
 from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
@@ -58,6 +59,12 @@ def join_runs(
         count += header.entries
         size += header.size
     return parts[0] if len(parts) == 1 else merge_runs(parts)
+
+
+def within(runs: Sequence[bytes], max_bytes: int) -> list[bytes]:
+    """Return the first of the runs, and those behind it up to a size of all."""
+    sizes = accumulate(map(len, runs))
+    return [run for run, size in zip(runs, sizes, strict=True) if size <= max_bytes] or [*runs[:1]]
 
 
 def merged(runs: Iterable[CachedRun]) -> Iterator[bytes]:

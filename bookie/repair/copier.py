@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+from fencelog.bookie.format.runs import merged
 from fencelog.bookie.repair.copies import Copies, NoCopy
-from fencelog.bookie.repair.core import CopyRange, MissingReason
+from fencelog.bookie.repair.core import CopyRange, MissingReason, batches, still_missing
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability, Range
 from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import (
@@ -58,16 +59,18 @@ class EntryCopier:
         stop. Raises NoCopy where a bookie could not be asked, or too many entries are lost to
         continue; FencelogError where a copy could not be stored."""
         adds = _PendingAdds(add, self._stored)
-        reads: deque[tuple[CopyRange, asyncio.Task[bytes]]] = deque()
+        to_read = batches(ranges, self._copies.entries_at_once(metadata))
+        reads: deque[tuple[Sequence[CopyRange], asyncio.Task[list[bytes]]]] = deque()
         try:
             while True:
-                while len(reads) < COPIES_AT_ONCE and (part := next(ranges, None)) is not None:
+                while len(reads) < COPIES_AT_ONCE and (parts := next(to_read, None)) is not None:
                     check()
-                    read = self._copies.run(metadata, part, part.first)
-                    reads.append((part, self._loop.create_task(read)))
+                    reads.append((parts, self._loop.create_task(self._read(metadata, parts))))
                 if not reads:
                     break
-                await self._copy_range(metadata, *reads[0], adds, lost, check)
+                batch, read = reads[0]
+                copy = self._copy_range if len(batch) == 1 else self._copy_batch
+                await copy(metadata, batch, read, adds, lost, check)
                 reads.popleft()
             await adds.settle()
         except NoCopy:
@@ -75,20 +78,73 @@ class EntryCopier:
         finally:
             await cancel_all([task for _, task in reads])
 
+    async def _read(self, metadata: LedgerMetadata, parts: Sequence[CopyRange]) -> list[bytes]:
+        """Read entries of the parts. Of one part alone the first entry is there, or NoCopy is
+        raised; of several, entries without a copy are left out."""
+        if len(parts) > 1:
+            return await self._copies.runs(metadata, parts)
+        return [await self._copies.run(metadata, parts[0], parts[0].first)]
+
+    async def _copy_batch(
+        self,
+        metadata: LedgerMetadata,
+        parts: Sequence[CopyRange],
+        read: Awaitable[list[bytes]],
+        adds: _PendingAdds,
+        lost: list[NoCopy],
+        check: Callable[[], None],
+    ) -> None:
+        """Store several ranges, of which the first ``read`` is on its way."""
+        missing, waiting, turn = [*parts], list[bytes](), 0
+        got = await read
+        while True:
+            missing = still_missing(missing, map(_range_of, got))
+            waiting = await self._put_before(missing, [*waiting, *got], adds, check)
+            turn += not got
+            if len(missing) < 2 or turn == metadata.write_quorum:
+                break
+            check()
+            got = await self._copies.runs(metadata, missing, turn=turn)
+        while missing:  # one by one: each is found, or tells why there is no copy
+            part = missing.pop(0)
+            check()
+            await self._copy_range(
+                metadata, [part], self._read(metadata, [part]), adds, lost, check
+            )
+            waiting = await self._put_before(missing, waiting, adds, check)
+
+    async def _put_before(
+        self,
+        missing: Sequence[CopyRange],
+        runs: Iterable[bytes],
+        adds: _PendingAdds,
+        check: Callable[[], None],
+    ) -> list[bytes]:
+        """Store the runs that no missing entry precedes, adjacent ones together; return the
+        others."""
+        runs = sorted(runs, key=_range_of)
+        end = missing[0].first if missing else MAX_ENTRY_ID + 1
+        ready = [(*_range_of(run), run) for run in runs if _range_of(run)[0] < end]
+        for run in merged(ready):
+            check()
+            await adds.put(run)
+        return runs[len(ready) :]
+
     async def _copy_range(
         self,
         metadata: LedgerMetadata,
-        copy_range: CopyRange,
-        read: Awaitable[bytes],
+        parts: Sequence[CopyRange],
+        read: Awaitable[list[bytes]],
         adds: _PendingAdds,
         lost: list[NoCopy],
         check: Callable[[], None],
     ) -> None:
         """Store a range, of which the first ``read`` is on its way."""
+        (copy_range,) = parts
         entry_id = copy_range.first
         while True:
             try:
-                run = await read
+                (run,) = await read
             except NoCopy as missing:
                 if missing.is_silent:  # so are they of the others that they should have
                     missing.entries = ((entry_id, copy_range.last),)
@@ -103,12 +159,18 @@ class EntryCopier:
             if entry_id > copy_range.last:
                 return
             check()
-            read = self._copies.run(metadata, copy_range, entry_id)
+            rest = CopyRange(entry_id, copy_range.last, copy_range.sources)
+            read = self._read(metadata, [rest])
 
     def _stored(self, run: bytes) -> None:
         header = read_run_header(run)
         self.copied_entries += header.entries
         self.copied_bytes += header.size
+
+
+def _range_of(run: bytes) -> Range:
+    header = read_run_header(run)
+    return header.first_entry_id, header.last_entry_id
 
 
 class _PendingAdds:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from operator import itemgetter
 
 from fencelog.bookie.disk.rate_limit import Pace
-from fencelog.bookie.repair.core import CopyRange, missing_reason
+from fencelog.bookie.repair.core import CopyRange, by_source, entries_of_read, missing_reason
 from fencelog.ledgers.errors import ErrorCode, FencelogError, prefix_bookie
 from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.digest import DigestType
-from fencelog.ledgers.format.run import slice_run
+from fencelog.ledgers.format.run import read_run_header, slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.limits import COPY_PART_MS, COPY_READ_BYTES, SOURCE_REST_MS
+from fencelog.ledgers.limits import (
+    COPY_PART_MS,
+    COPY_READ_BYTES,
+    SOURCE_REST_MS,
+    TARGET_RUN_BYTES,
+)
 from fencelog.ledgers.reader.entry_reads import verify_reply
-from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+from fencelog.ledgers.reader.fan_out import answers
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, BookieDirectory, ReadReply
 
 _WELL = (ErrorCode.LEDGER_IN_LIMBO, ErrorCode.CORRUPT)
 """Errors of a bookie that is up, and may have the next entry that is asked for."""
@@ -76,12 +85,68 @@ class Copies:
                 run = await self._ask(bookie_id, metadata, copy_range, entry_id)
             except FencelogError as error:
                 failed[bookie_id] = error
-                if not error.code.is_negative and error.code not in _WELL:
-                    self._resting[bookie_id] = (self._loop.time() + SOURCE_REST_MS / 1000, error)
+                self._failed(bookie_id, error)
             else:
                 await self._pace.took(len(run))
                 return run
         raise NoCopy(metadata.ledger_id, entry_id, failed)
+
+    def entries_at_once(self, metadata: LedgerMetadata) -> int:
+        """Return how many entries of a ledger to read at once."""
+        return entries_of_read(metadata, self._pace.part(TARGET_RUN_BYTES, COPY_PART_MS))
+
+    async def runs(
+        self, metadata: LedgerMetadata, parts: Sequence[CopyRange], *, turn: int = 0
+    ) -> list[bytes]:
+        """Return runs of entries of several ranges, ascending, COPY_READ_BYTES of them but at least
+        one of each source, each with its digest verified. ``run`` tells why entries are not among
+        them. ``turn``: how many sources were asked in vain."""
+        now = self._loop.time()
+        resting = {bookie for bookie, (until, _) in self._resting.items() if now < until}
+        asked = by_source(parts, resting=resting, turn=turn)
+        max_bytes = self._pace.part(COPY_READ_BYTES, COPY_PART_MS) // max(1, len(asked))
+        requests = [
+            self._ask_for_ranges(bookie_id, metadata, ranges, max(1, max_bytes))
+            for bookie_id, ranges in asked.items()
+        ]
+        found: list[bytes] = []
+        async with aclosing(answers(requests)) as replies:
+            async for number, reply in replies:
+                if not isinstance(reply, FencelogError):
+                    found += reply
+                elif reply.code is not ErrorCode.UNSUPPORTED_VERSION:  # it answers ``run``
+                    self._failed([*asked][number], reply)
+        await self._pace.took(sum(map(len, found)))
+        return sorted(found, key=lambda run: read_run_header(run).first_entry_id)
+
+    async def _ask_for_ranges(
+        self, bookie_id: str, metadata: LedgerMetadata, ranges: Sequence[Range], max_bytes: int
+    ) -> list[bytes]:
+        """Ask one bookie for entries of several ranges. Raises FencelogError; CORRUPT if any of
+        what it answers is not what it was asked for."""
+        client = self._bookies.client(bookie_id)
+        runs = await client.read_ranges(metadata.ledger_id, ranges, max_bytes=max_bytes)
+        following = 0
+        for run in runs:
+            header = read_run_header(run)
+            first, last = header.first_entry_id, header.last_entry_id
+            at = bisect_right(ranges, first, key=itemgetter(0)) - 1
+            if first < following or at < 0 or last > ranges[at][1]:
+                raise FencelogError(
+                    ErrorCode.CORRUPT,
+                    f"bookie {bookie_id} was not asked for entries {first}..{last} of ledger "
+                    f"{metadata.ledger_id}, and answered with them",
+                )
+            verify_reply(
+                ReadReply(NO_LAC, run), metadata, first, bookie_id=bookie_id, key=self._key
+            )
+            following = last + 1
+        return [bytes(run) for run in runs]
+
+    def _failed(self, bookie_id: str, error: FencelogError) -> None:
+        """Let a source rest that fails for reasons of its own."""
+        if not error.code.is_negative and error.code not in _WELL:
+            self._resting[bookie_id] = (self._loop.time() + SOURCE_REST_MS / 1000, error)
 
     def check_key(self, metadata: LedgerMetadata) -> None:
         """Check that copies can be verified. Raises PutOff where none could be."""

@@ -7,7 +7,7 @@ the caller takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,7 +17,7 @@ from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability
 from fencelog.ledgers.format.digest import digest_size
 from fencelog.ledgers.format.run import ENTRY_HEADER
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
+from fencelog.ledgers.limits import MAX_READ_RANGES, MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 from fencelog.ledgers.quorum import write_set
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 300.0
@@ -98,27 +98,79 @@ def copy_ranges(
     read."""
     first, last = entries
     size, copies = metadata.ensemble_size, metadata.write_quorum
-    step = _entries_of_read(metadata) if size == copies else 1
+    step = entries_of_read(metadata) if size == copies else 1
+    period = step if size == copies else size
     for low, high, bookies in _fragments(metadata):
         for begin in range(max(low, first), min(high, last) + 1, step):
             members = write_set(begin, ensemble_size=size, write_quorum=copies)
             others = [bookies[i] for i in sorted(members) if bookies[i] != bookie_id]
-            turns = metadata.ledger_id + (begin // step if spread else 0)
+            turns = metadata.ledger_id + (begin // period if spread else 0)
             turn = turns % len(others) if others else 0
             yield CopyRange(
                 begin, min(begin + step - 1, high, last), (*others[turn:], *others[:turn])
             )
 
 
-def _entries_of_read(metadata: LedgerMetadata) -> int:
+def entries_of_read(metadata: LedgerMetadata, most_bytes: int = TARGET_RUN_BYTES) -> int:
     """Return how many entries the writer puts into a full run, by the average size of a closed
     ledger's: where entries are alike and the writer was busy, a read is one stored run, which the
-    bookie returns as it is."""
+    bookie returns as it is. ``most_bytes``: of a smaller read."""
     if not metadata.is_closed or metadata.last_entry_id < 0:
         return MAX_RUN_ENTRIES
     average = metadata.length // (metadata.last_entry_id + 1)
     average += ENTRY_HEADER.size + digest_size(metadata.digest_type)
-    return min(max(1, TARGET_RUN_BYTES // average), MAX_RUN_ENTRIES)
+    return min(max(1, min(most_bytes, TARGET_RUN_BYTES) // average), MAX_RUN_ENTRIES)
+
+
+def batches(ranges: Iterable[CopyRange], most_entries: int) -> Iterator[tuple[CopyRange, ...]]:
+    """Yield ranges that are read together: as many as have so many entries, at least one."""
+    batch: list[CopyRange] = []
+    count = 0
+    for part in ranges:
+        entries = part.last - part.first + 1
+        if batch and (count + entries > most_entries or len(batch) == MAX_READ_RANGES):
+            yield tuple(batch)
+            batch, count = [], 0
+        batch.append(part)
+        count += entries
+    if batch:
+        yield tuple(batch)
+
+
+def still_missing(parts: Iterable[CopyRange], got: Iterable[Range]) -> list[CopyRange]:
+    """Return what of the parts of one batch none of the ranges ``got`` holds."""
+    there = {entry_id for first, last in got for entry_id in range(first, last + 1)}
+    missing: list[CopyRange] = []
+    for part in parts:
+        first = part.first
+        for entry_id in range(part.first, part.last + 2):
+            if entry_id in there or entry_id > part.last:
+                if first < entry_id:
+                    missing.append(CopyRange(first, entry_id - 1, part.sources))
+                first = entry_id + 1
+    return missing
+
+
+def by_source(
+    parts: Iterable[CopyRange], *, resting: Container[str], turn: int = 0
+) -> dict[str, list[Range]]:
+    """Return the entries to ask each bookie for: of the sources that do not rest, the first one, or
+    at another ``turn`` the next; entries in a row come from the same one where that has them."""
+    asked: dict[str, list[Range]] = {}
+    before, source = -1, ""
+    for part in parts:
+        awake = [bookie for bookie in part.sources if bookie not in resting]
+        if not awake:
+            continue
+        if part.first != before + 1 or source not in awake:
+            source = awake[turn % len(awake)]
+        ranges = asked.setdefault(source, [])
+        if ranges and ranges[-1][1] == part.first - 1:
+            ranges[-1] = (ranges[-1][0], part.last)
+        else:
+            ranges.append((part.first, part.last))
+        before = part.last
+    return asked
 
 
 def missing_copy_ranges(

@@ -9,8 +9,9 @@ from typing import Any
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.format.run import Buffer, Run
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
@@ -85,6 +86,11 @@ class LocalBookieClient:
         return await self._bookie.read(
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
         )
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
+        return await self._bookie.read_ranges(ledger_id, ranges, max_bytes=max_bytes)
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0

@@ -11,10 +11,12 @@ from typing import Any
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import FencelogError, ProtocolError
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.run import Buffer
 from fencelog.ledgers.rpc.bookie_port import FenceAnswer
 from fencelog.ledgers.rpc.fences import decode_fences, encode_answers
 from fencelog.ledgers.rpc.handshake import FEATURE_OF
+from fencelog.ledgers.rpc.ranges import decode_ranges
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
     LIST_ENTRIES_BODY,
@@ -67,6 +69,8 @@ def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieR
             return BookieReadRequest(
                 partial(_list_entries, bookie, *LIST_ENTRIES_BODY.unpack(body))
             )
+        if op == Op.READ_RANGES:
+            return BookieReadRequest(partial(_read_ranges, bookie, *decode_ranges(body)))
         if op == Op.FENCE:
             ledgers = decode_fences(body)
             fences = [ledger_id for ledger_id, _ in ledgers]
@@ -83,6 +87,12 @@ async def _read(
         ledger_id, first, max_entries=max_entries, max_bytes=max_bytes, fence=fence
     )
     return LAC_BODY.pack(reply.lac), reply.run
+
+
+async def _read_ranges(
+    bookie: Bookie, ledger_id: int, ranges: Sequence[Range], max_bytes: int
+) -> Body:
+    return tuple(await bookie.read_ranges(ledger_id, ranges, max_bytes=max_bytes))
 
 
 async def _read_lac(

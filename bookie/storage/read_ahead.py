@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fencelog.bookie.disk.port import IoThread
@@ -92,6 +93,15 @@ class ShardReadAhead:
         if run is not None:
             self._read_on(ledger_id, first_entry_id, run)
         return run
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> list[bytes]:
+        """Return entries of several ranges as ``StoredReads.ranges_of_runs`` does. They are not
+        kept: whoever copies reads an entry once."""
+        return await self._io_thread.run(
+            lambda: self._reads.ranges_of_runs(ledger_id, ranges, max_bytes=max_bytes)
+        )
 
     async def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
         """Return the ranges of wanted entries that are stored. Raises FencelogError(CORRUPT,

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.format.run import Buffer, Run
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
@@ -56,6 +57,11 @@ class AbsentBookie:
         max_bytes: int,
         fence: bool = False,
     ) -> ReadReply:
+        raise self._refusal()
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
         raise self._refusal()
 
     async def read_lac(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, copy_of
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import Buffer
 from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS, MAX_FENCES_AT_ONCE
@@ -23,6 +24,7 @@ from fencelog.ledgers.rpc.bookie_port import (
 )
 from fencelog.ledgers.rpc.fences import decode_answers, encode_fences
 from fencelog.ledgers.rpc.handshake import error_of
+from fencelog.ledgers.rpc.ranges import decode_runs, encode_ranges
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
     LIST_ENTRIES_BODY,
@@ -100,6 +102,18 @@ class TcpBookieClient(SingleAdds):
         answer = await self._ask(Op.READ, body, fence=fence)
         (lac,) = LAC_BODY.unpack_from(answer)
         return ReadReply(lac, answer[LAC_BODY.size :])
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
+        body = encode_ranges(ledger_id, ranges, max_bytes=max_bytes)
+        answer = await self._ask(Op.READ_RANGES, body)
+        try:
+            return decode_runs(answer)
+        except ProtocolError as error:
+            raise FencelogError(
+                ErrorCode.CORRUPT, f"bookie {self.bookie_id}, ledger {ledger_id}: {error.detail}"
+            ) from error
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0

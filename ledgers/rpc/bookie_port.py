@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import Buffer, Run
 
@@ -127,6 +128,17 @@ class BookieClient(Protocol):
         With ``fence`` the ledger is durably fenced before any reply. Raises FencelogError:
         NO_SUCH_ENTRY / NO_SUCH_LEDGER are explicit negatives from intact storage; every other code
         means unknown. Entries are unverified: the caller checks their digests.
+        """
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
+        """Read entries of several ranges, at most MAX_READ_RANGES, ascending and apart: runs of
+        entries that this bookie holds, ascending, each within a range, with at least one entry.
+        Nothing follows from an entry that is not among them.
+
+        Raises FencelogError if it found none: as ``read`` of the first one; UNSUPPORTED_VERSION: an
+        older bookie, which was not asked. Entries are unverified.
         """
 
     async def read_lac(

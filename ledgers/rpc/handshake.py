@@ -33,6 +33,7 @@ FEATURE_OF: Mapping[int, str] = {
     Op.LIST_ENTRIES: "list_entries",
     Op.ADMIN: "admin",
     Op.FENCE: "fence",
+    Op.READ_RANGES: "read_ranges",
 }
 """Requests that a bookie of version 1 need not know, each with its feature. Sending one where it
 was not agreed on would end the connection, with all requests in flight on it."""

@@ -40,10 +40,12 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                request: u64 ledger, u64 from entry     reply: a list (format/entry_list.py)
     ADMIN      request: JSON object in UTF-8           reply: JSON object in UTF-8
     FENCE      request: ledgers                        reply: an answer for each (rpc/fences.py)
+    READ_RANGES
+               request: ranges of a ledger             reply: runs (rpc/ranges.py)
     error      reply:   UTF-8 text for a person
 
-LIST_ENTRIES, ADMIN and FENCE are features (rpc/handshake.py): valid only where HELLO agreed on
-them.
+LIST_ENTRIES, ADMIN, FENCE and READ_RANGES are features (rpc/handshake.py): valid only where HELLO
+agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
 per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame
@@ -96,6 +98,7 @@ class Op(IntEnum):
     LIST_ENTRIES = 6
     ADMIN = 7
     FENCE = 8
+    READ_RANGES = 9
 
 
 class Flag(IntFlag):
@@ -123,7 +126,7 @@ class Frame(NamedTuple):
 
 
 class PlacedFrame(NamedTuple):
-    """A large successful reply to READ, received in place: its body is a view of memory that
+    """A large successful reply to a read, received in place: its body is a view of memory that
     nothing else uses."""
 
     op: int
@@ -163,6 +166,7 @@ _REPLY_BYTES = {
     Op.LIST_ENTRIES: (MIN_LIST_BYTES, MAX_LIST_BYTES),
     Op.ADMIN: (2, MAX_ADMIN_BYTES),
     Op.FENCE: (FENCE_ANSWER.size, MAX_FENCES_AT_ONCE * (FENCE_ANSWER.size + FENCE_READ_BYTES)),
+    Op.READ_RANGES: (1, MAX_FRAME_BYTES),
 }
 """The smallest and largest number of bytes in the body of a successful reply."""
 
@@ -174,6 +178,8 @@ def is_reply_to(op: Op, frame: Frame | PlacedFrame) -> bool:
     least, most = _REPLY_BYTES[op]
     return frame.status != 0 or least <= len(frame.body) <= most
 
+
+_PLACED_REPLIES = frozenset({Op.READ | REPLY_BIT, Op.READ_RANGES | REPLY_BIT})
 
 SMALL_PART_BYTES = 4096
 """The size below which received parts of a frame are put together at once."""
@@ -238,13 +244,13 @@ class FrameReader:
         return frames
 
     def take_begun(self, least: int) -> tuple[PlacedFrame, int] | None:
-        """Give up the frame that is not complete, if it is a reply to READ of which at least so
-        many bytes are missing: the caller puts them behind those that are there, whose number is
-        returned with it."""
+        """Give up the frame that is not complete, if it is a reply to READ or READ_RANGES of which
+        at least so many bytes are missing: the caller puts them behind those that are there, whose
+        number is returned with it."""
         if self._begun is None or self._missing < least:
             return None
         op, _, status, request_id = self._begun
-        if op != Op.READ | REPLY_BIT or status:
+        if op not in _PLACED_REPLIES or status:
             return None
         filled = sum(map(len, self._parts))
         body = memoryview(bytearray(filled + self._missing))

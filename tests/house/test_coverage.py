@@ -44,6 +44,7 @@ CORES = {
         "tests/ledgers/rpc/test_receiving.py",
     ],
     "ledgers/rpc/fences.py": ["tests/ledgers/rpc/test_fences.py"],
+    "ledgers/rpc/ranges.py": ["tests/ledgers/rpc/test_ranges.py"],
     "ledgers/writer/core.py": ["tests/ledgers/writer/test_core.py"],
     "bookie/disk/space.py": ["tests/bookie/maintenance/test_disk_watch.py"],
     "bookie/storage/read_cache.py": ["tests/bookie/storage/test_read_cache.py"],

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import read_run_header, run_lac, verify_entries
+from fencelog.ledgers.format.run import Buffer, read_run_header, run_lac, verify_entries
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import INSTANCE_PATH
@@ -151,6 +152,11 @@ class ScriptedBookie(SingleAdds):
             describe=_describe_reply,
         )
         return reply
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
+        raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, "no story asks for ranges")
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0

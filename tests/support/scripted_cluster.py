@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fencelog.bookie.engine.fence_answers import fence_and_read
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.availability import Availability, Range
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, slice_run
+from fencelog.ledgers.format.run import Buffer, merge_runs, read_run_header, run_lac, slice_run
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.metastore.port import Version
@@ -114,6 +114,11 @@ class ScriptedBookie(SingleAdds):
         if not runs:
             raise FencelogError(ErrorCode.NO_SUCH_ENTRY, self.bookie_id)
         return ReadReply(self.lacs.get(ledger_id, -1), merge_runs(runs))
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
+        raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, "an older bookie")
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0

@@ -7,7 +7,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.bookie.format.runs import CachedRun, clip_run, join_runs, merged, missing_ranges
+from fencelog.bookie.format.runs import (
+    CachedRun,
+    clip_run,
+    join_runs,
+    merged,
+    missing_ranges,
+    within,
+)
 from fencelog.ledgers.format.run import (
     build_run,
     read_run_header,
@@ -150,3 +157,13 @@ def test_missing_ranges_are_what_nobody_holds(
     assert covered == [n for n in range(wanted[0], wanted[1] + 1) if n not in held]
     assert all(low <= high for low, high in missing)
     assert all(before[1] + 1 < after[0] for before, after in pairwise(missing))
+
+
+@given(st.lists(st.integers(1, 50), max_size=8), st.integers(0, 200))
+def test_runs_within_a_size(sizes: list[int], most: int) -> None:
+    runs = [bytes(size) for size in sizes]
+    kept = within(runs, most)
+    assert kept == runs[: len(kept)]
+    assert len(kept) == min(1, len(runs)) or sum(map(len, kept)) <= most
+    if len(kept) < len(runs):
+        assert sum(map(len, runs[: len(kept) + 1])) > most

@@ -3,7 +3,7 @@ entry by entry."""
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -15,17 +15,20 @@ from fencelog.bookie.repair.core import (
     CopyRange,
     LimboStatus,
     MissingReason,
+    batches,
+    by_source,
     copy_ranges,
     limbo_status,
     missing_copy_ranges,
     missing_reason,
     pause_s,
+    still_missing,
     wanted_ranges,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
-from fencelog.ledgers.limits import MAX_RUN_ENTRIES
+from fencelog.ledgers.limits import MAX_READ_RANGES, MAX_RUN_ENTRIES
 from fencelog.ledgers.quorum import write_set
 
 NO, GONE, LIMBO, TIMEOUT, BAD = (
@@ -188,3 +191,65 @@ def test_where_a_ledger_stands() -> None:
 def test_pauses_grow_to_an_end() -> None:
     assert [pause_s(n) for n in (1, 2, 3)] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
     assert pause_s(10_000) == LAST_PAUSE_S
+
+
+def parts(*ranges: tuple[int, int], sources: tuple[str, ...] = ("a", "b")) -> list[CopyRange]:
+    return [CopyRange(first, last, sources) for first, last in ranges]
+
+
+RANGES = st.lists(st.integers(0, 300), min_size=2, max_size=40, unique=True).map(
+    lambda ids: list(zip(sorted(ids)[::2], sorted(ids)[1::2], strict=False))
+)
+
+
+@given(RANGES, st.integers(1, 60))
+def test_batches_have_all_ranges_in_order_and_no_more_entries_than_asked(
+    ranges: list[tuple[int, int]], most: int
+) -> None:
+    found = list(batches(iter(parts(*ranges)), most))
+    assert [part for batch in found for part in batch] == parts(*ranges)
+    for batch in found:
+        assert len(batch) == 1 or sum(part.last - part.first + 1 for part in batch) <= most
+
+
+def test_a_batch_is_one_request() -> None:
+    ranges = [(2 * n, 2 * n) for n in range(MAX_READ_RANGES + 1)]
+    assert [len(batch) for batch in batches(parts(*ranges), 10**6)] == [MAX_READ_RANGES, 1]
+    assert list(batches([], 1)) == []
+
+
+@given(RANGES, RANGES)
+def test_what_is_still_missing_is_what_none_of_the_runs_has(
+    wanted: list[tuple[int, int]], got: list[tuple[int, int]]
+) -> None:
+    missing = still_missing(parts(*wanted), got)
+    assert entries([(part.first, part.last) for part in missing]) == sorted(
+        set(entries(wanted)) - set(entries(got))
+    )
+    for part in missing:
+        assert part.first <= part.last
+        assert part.sources == ("a", "b")
+
+
+def test_entries_in_a_row_come_from_one_source_that_does_not_rest() -> None:
+    wanted = [
+        *parts((4, 4), sources=("a", "b")),
+        *parts((5, 5), sources=("b", "a")),
+        *parts((6, 6), sources=("c", "b")),
+        *parts((8, 9), sources=("b", "a")),
+    ]
+    assert by_source(wanted, resting=()) == {"a": [(4, 5)], "c": [(6, 6)], "b": [(8, 9)]}
+    assert by_source(wanted, resting={"a"}) == {"b": [(4, 6), (8, 9)]}
+    assert by_source(wanted, resting={"a", "b"}) == {"c": [(6, 6)]}
+    assert by_source(wanted, resting=(), turn=1) == {"b": [(4, 6)], "a": [(8, 9)]}
+
+
+@given(ledgers(), st.integers(0, 3))
+def test_a_bookie_is_asked_only_for_what_it_may_have(metadata: LedgerMetadata, turn: int) -> None:
+    last = min(metadata.last_entry_id, 60) if metadata.is_closed else 60
+    wanted = list(copy_ranges(metadata, "new", (0, last), spread=True))
+    asked = by_source(wanted, resting=(), turn=turn)
+    for bookie, ranges in asked.items():
+        assert all(bookie in holders(metadata, entry_id) for entry_id in entries(ranges))
+        assert all(before[1] < following[0] for before, following in pairwise(ranges))
+    assert sorted(n for ranges in asked.values() for n in entries(ranges)) == list(range(last + 1))

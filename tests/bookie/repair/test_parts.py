@@ -18,6 +18,7 @@ from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.rpc.bookie_port import ReadReply
+from tests.bookie.replication.stage import damaged
 from tests.support.bookie_stage import Requests
 
 METADATA = new_metadata(
@@ -43,6 +44,13 @@ class Peers:
                 if isinstance(answer, ErrorCode):
                     raise FencelogError(answer, "as told")
                 return ReadReply(-1, answer)
+
+            async def read_ranges(self, *_: Any, **__: Any) -> list[bytes]:
+                peers.asked.append(bookie_id)
+                answer = peers.answers[bookie_id]
+                if isinstance(answer, ErrorCode):
+                    raise FencelogError(answer, "as told")
+                return list(answer)
 
         return Client()
 
@@ -94,6 +102,59 @@ async def test_who_failed_rests_and_who_says_no_does_not(
     peers.asked.clear()
     await missing_reason(source)
     assert peers.asked == ["b2", "b3"]
+
+
+PARTS = [CopyRange(n, n, ("b2", "b3")) for n in (3, 4, 6)]
+
+
+async def test_of_several_ranges_only_verified_copies_of_what_was_asked_for_count(
+    requests: Requests,
+) -> None:
+    good = [requests.run(1, 3, 2), requests.run(1, 6)]
+    torn = bytearray(good[1])
+    torn[-5] ^= 1
+    for wrong in (
+        [good[0], bytes(torn)],
+        [good[0], damaged(good[1])],
+        [requests.run(2, 3, 2)],
+        [requests.run(1, 2, 2)],
+        [requests.run(1, 3, 3)],
+        [requests.run(1, 5)],
+        [good[0], good[0]],
+        [good[1], good[0]],
+    ):
+        peers = Peers(b2=wrong, b3=good)
+        source = copies(peers)
+        assert await source.runs(METADATA, PARTS) == []
+        assert await source.runs(METADATA, PARTS, turn=1) == good
+        assert peers.asked == ["b2", "b3"]
+
+
+async def test_several_ranges_are_asked_of_who_does_not_rest(requests: Requests) -> None:
+    run = requests.run(1, 3)
+    peers = Peers(b2=ErrorCode.REQUEST_TIMEOUT, b3=[run])
+    source = copies(peers)
+    assert await source.runs(METADATA, PARTS) == []
+    assert await source.runs(METADATA, PARTS) == [run]
+    assert peers.asked == ["b2", "b3"]
+    source.wake_all()
+    peers.answers["b2"] = ErrorCode.UNSUPPORTED_VERSION
+    assert await source.runs(METADATA, PARTS) == await source.runs(METADATA, PARTS) == []
+    assert peers.asked[2:] == ["b2", "b2"]  # it may be asked in another way
+
+
+async def test_ranges_read_together_are_paced(requests: Requests) -> None:
+    took: list[int] = []
+
+    class Counted(Pace):
+        async def took(self, size: int) -> None:
+            took.append(size)
+
+    runs = [requests.run(1, 3, 2), requests.run(1, 6)]
+    source = Copies(Peers(b2=runs), key=b"", pace=Counted(1_000_000))  # type: ignore[arg-type]  # a stub of peers
+    assert await source.runs(METADATA, PARTS) == runs
+    assert took == [sum(map(len, runs))]
+    assert source.entries_at_once(METADATA) == 8_000 // (100 + 48)
 
 
 async def test_without_the_key_of_a_ledger_nobody_is_asked(requests: Requests) -> None:

@@ -100,6 +100,10 @@ class Hooked:
         await self._hook("read")
         return await self._client.read(*arguments, **options)
 
+    async def read_ranges(self, *arguments: Any, **options: Any) -> Any:
+        await self._hook("read")
+        return await self._client.read_ranges(*arguments, **options)
+
     async def list_entries(self, *arguments: Any, **options: Any) -> Any:
         await self._hook("list")
         return await self._client.list_entries(*arguments, **options)

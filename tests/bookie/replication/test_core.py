@@ -168,12 +168,15 @@ def test_the_metadata_with_the_target_is_that_of_the_change() -> None:
 
 
 def test_all_sources_take_turns_and_a_lost_bookie_comes_last() -> None:
-    found = list(sources(STRIPED, "e", (0, 3), last_resort="b"))
+    found = list(sources(STRIPED, "e", (0, 6), last_resort="b"))
     assert found == [
         CopyRange(0, 0, ("a", "b")),
         CopyRange(1, 1, ("c", "b")),
         CopyRange(2, 2, ("c", "d")),
-        CopyRange(3, 3, ("d", "a")),
+        CopyRange(3, 3, ("a", "d")),
+        CopyRange(4, 4, ("a", "b")),
+        CopyRange(5, 5, ("c", "b")),
+        CopyRange(6, 6, ("d", "c")),
     ]
     assert [part.sources[0] for part in sources(CLOSED, "a", (0, 9), last_resort=None)] == [
         "c",

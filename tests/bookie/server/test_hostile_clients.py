@@ -23,6 +23,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.handshake import ClientHandshake
+from fencelog.ledgers.rpc.ranges import encode_ranges
 from fencelog.ledgers.rpc.wire import (
     FRAME_HEADER,
     LIST_ENTRIES_BODY,
@@ -47,7 +48,7 @@ BODY_SIZES = {
     Op.WRITE_LAC: WRITE_LAC_BODY.size,
     Op.LIST_ENTRIES: LIST_ENTRIES_BODY.size,
 }
-FEATURES = ["admin", "list_entries"]
+FEATURES = ["admin", "list_entries", "read_ranges"]
 HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1], "features": FEATURES}))
 SECRET = b"correct horse battery staple"
 
@@ -73,6 +74,8 @@ def valid_frames() -> list[bytes]:
         encode_request(Op.LIST_ENTRIES, 12, LIST_ENTRIES_BODY.pack(2**64 - 1, 2**64 - 1)),
         encode_request(Op.ADMIN, 13, b'{"do": "status"}'),
         encode_request(Op.ADMIN, 14, b'{"do": ["gc"], "\\u00e4": [1, {}, null]}'),
+        encode_request(Op.READ_RANGES, 15, encode_ranges(1, [(0, 0), (2, 5)], max_bytes=2**32 - 1)),
+        encode_request(Op.READ_RANGES, 16, encode_ranges(9, [(2**63 - 1, 2**63 - 1)], max_bytes=0)),
     ]
 
 
@@ -87,11 +90,27 @@ def is_request(frame: Frame) -> bool:
         with suppress(ValueError):
             return frame.flags == 0 and type(json.loads(frame.body.decode("utf-8"))) is dict
         return False
+    if frame.op == Op.READ_RANGES:
+        return frame.flags == 0 and are_ranges(frame.body)
     if frame.op not in BODY_SIZES or len(frame.body) != BODY_SIZES[Op(frame.op)]:
         return False
     if frame.op == Op.READ_LAC and frame.body[-4:] != bytes(4):
         return False
     return frame.flags == 0 or (frame.flags == 2 and frame.op in (Op.READ, Op.READ_LAC))
+
+
+def are_ranges(body: bytes) -> bool:
+    """Tell whether a body names a ledger, a size, and ranges one behind the other."""
+    if len(body) % 12 or not 24 <= len(body) <= 12 * 1025:
+        return False
+    following = 0
+    for at in range(12, len(body), 12):
+        first, entries = int.from_bytes(body[at : at + 8], "little"), body[at + 8 : at + 12]
+        count = int.from_bytes(entries, "little")
+        if first < following or not count or first + count > 2**63:
+            return False
+        following = first + count
+    return True
 
 
 def is_valid(stream: bytes) -> bool:
@@ -303,7 +322,7 @@ async def test_resealed_runs_do_no_harm(seed: int, server: BookieServer) -> None
     await is_well(server, innocent, 2**40)
 
 
-@pytest.mark.parametrize("request_", [*valid_frames()[-4:]])
+@pytest.mark.parametrize("request_", [*valid_frames()[-6:]])
 async def test_what_was_not_agreed_on_is_not_taken(request_: bytes, server: BookieServer) -> None:
     peer = Peer(server, handshake=False)
     peer.feed(encode_request(Op.HELLO, 0, encode_hello({"versions": [1]})))

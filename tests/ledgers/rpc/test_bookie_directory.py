@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.availability import Availability, Range
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.format.run import Buffer, Run
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.rpc.bookie_port import (
@@ -90,6 +90,11 @@ class FakeClient:
         fence: bool = False,
     ) -> ReadReply:
         return ReadReply(-1, b"")
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> Sequence[Buffer]:
+        return []
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0

@@ -12,6 +12,7 @@ from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.ranges import decode_ranges
 from fencelog.ledgers.rpc.wire import Op, encode_reply
 from tests.support.scripted_server import ScriptedServer
 
@@ -38,8 +39,11 @@ async def test_an_older_bookie_is_not_asked_what_it_does_not_know(server: Script
     client = TcpBookieClient("b1", await server.start())
     adding = asyncio.create_task(add(client))
     for _ in range(2):  # before it is known whom one talks to, and after
-        for request in (client.list_entries(1), client.admin({"do": "status"})):
-            with pytest.raises(FencelogError, match=r"b1 lacks (admin|list_entries)") as caught:
+        ranges = client.read_ranges(1, [(0, 0)], max_bytes=1)
+        for request in (client.list_entries(1), client.admin({"do": "status"}), ranges):
+            with pytest.raises(
+                FencelogError, match=r"b1 lacks (admin|\w+_(entries|ranges))"
+            ) as caught:
                 await request
             assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert await adding is None
@@ -92,4 +96,19 @@ async def test_a_request_that_is_no_object_is_not_sent(server: ScriptedServer) -
             await client.admin(request)
         assert caught.value.code is ErrorCode.BAD_REQUEST
     assert server.connections == 0
+    await client.close()
+
+
+async def test_runs_of_several_ranges_come_in_one_answer(server: ScriptedServer) -> None:
+    runs = [RUN, build_run(1, 2, [bytes(200_000)], lac=-1, length_before=0)]
+    body = b"".join(runs)
+    server.handshake = ServerHandshake("b1", "1")
+    server.answer = lambda frame: encode_reply(frame.op, frame.request_id, body)
+    client = TcpBookieClient("b1", await server.start())
+    assert await client.read_ranges(1, [(0, 0), (2, 2)], max_bytes=1000) == runs
+    assert decode_ranges(server.frames[-1].body) == (1, [(0, 0), (2, 2)], 1000)
+    body = body[:-8]
+    with pytest.raises(FencelogError) as caught:
+        await client.read_ranges(1, [(0, 0), (2, 2)], max_bytes=1000)
+    assert caught.value.code is ErrorCode.CORRUPT
     await client.close()

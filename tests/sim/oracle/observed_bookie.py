@@ -17,7 +17,7 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.opening import OpenShard
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.ledgers.errors import FencelogError, ProtocolError
-from fencelog.ledgers.format.availability import MAX_ENTRY_ID
+from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Range
 from fencelog.ledgers.format.digest import DigestType, crc32c, digest_size
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import (
@@ -148,6 +148,22 @@ class ObservedBookie(Bookie):
             if self.damage is None
             else ReadReply(reply.lac, flipped(bytes(reply.run), self.damage))
         )
+
+    async def read_ranges(
+        self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
+    ) -> list[bytes]:
+        memory = self._memory()
+        entry = (ledger_id, ranges[0][0])
+        had_it = entry in memory.entries or entry in memory.listed
+        try:
+            runs = await super().read_ranges(ledger_id, ranges, max_bytes=max_bytes)
+        except FencelogError as error:
+            self._failed(error, ledger_id, ranges[0][0], had_it=had_it)
+            raise
+        self.history.counts["reads of ranges"] += 1
+        for run in runs:
+            self._check_reply(ledger_id, ReadReply(NO_LAC, run))
+        return runs if self.damage is None else [flipped(run, self.damage) for run in runs]
 
     async def read_lac(self, ledger_id: int, *, fence: bool = False, **poll: Any) -> int:
         memory = self._memory()

@@ -132,6 +132,22 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "rows-copied-without-a-digest",
+        RULE,
+        "Copies of several ranges are stored as they come, without a look at their digests.",
+        (
+            Edit(
+                COPIES,
+                "Copies._ask_for_ranges",
+                "            verify_reply(\n"
+                "                ReadReply(NO_LAC, run), metadata, first, bookie_id=bookie_id, "
+                "key=self._key\n"
+                "            )\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "named-before-copied",
         RULE,
         "The metadata names the target first, and it gets the entries afterwards.",
