@@ -306,6 +306,15 @@ MAX_SUBSCRIPTION_PAGE = 1_000
 NAMES_AT_ONCE = 32
 """The topics whose subscriptions are read from metadata side by side, to learn their names."""
 
+LAG_SAMPLE_MS = 10_000
+LAG_SAMPLES = 360
+"""The interval of the samples of a cursor's lag, and how many are kept: an hour, in which a person
+sees whether a subscription catches up."""
+
+MAX_SAMPLED_CURSORS = 10_000
+"""The cursors of one broker whose lag is kept: 3 KB each, 30 MB. Those that come later are sampled
+when others go."""
+
 # -- the timeline of events ------------------------------------------------------------------------
 
 MAX_QUEUED_EVENTS = 10_000

@@ -60,6 +60,7 @@ class Endpoint(Enum):
     DROP_CURSOR = "drop-cursor"
     SUBSCRIPTION_EVENTS = "events"
     SUBSCRIPTION_STATS = "stats"
+    SUBSCRIPTION_LAG = "lag"
 
 
 SUBSCRIPTION_VERBS = {
@@ -109,7 +110,11 @@ _PARTITION_VIEWS = {
 
 _SUBSCRIPTION_VIEWS = {
     endpoint.value: endpoint
-    for endpoint in (Endpoint.SUBSCRIPTION_EVENTS, Endpoint.SUBSCRIPTION_STATS)
+    for endpoint in (
+        Endpoint.SUBSCRIPTION_EVENTS,
+        Endpoint.SUBSCRIPTION_STATS,
+        Endpoint.SUBSCRIPTION_LAG,
+    )
 }
 
 

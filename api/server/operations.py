@@ -49,7 +49,7 @@ from fencelog.api.server.parameters import (
     PREFER,
     Shape,
 )
-from fencelog.api.subscriptions import parts, requests, views
+from fencelog.api.subscriptions import lag_core, parts, requests, views
 from fencelog.api.subscriptions.pull import DeliveredMessages
 from fencelog.api.subscriptions.requests import Offset
 from fencelog.broker.limits import MAX_BODY_BYTES
@@ -243,6 +243,10 @@ def _verb(verb: str, about: str, body: Shape, answer: Shape, **rest: Any) -> Ope
     return Operation(f"POST {SUBSCRIPTION}:{verb}", name, about, answer, body=body, **rest)
 
 
+def _view(view: str, about: str, answer: Shape, **rest: Any) -> Operation:
+    return Operation(f"GET {SUBSCRIPTION}/{view}", f"subscription_{view}", about, answer, **rest)
+
+
 SUBSCRIPTIONS = (
     _verb(
         "pull",
@@ -283,16 +287,16 @@ SUBSCRIPTIONS = (
         requests.Replayed,
         needs_body=False,
     ),
-    Operation(
-        f"GET {SUBSCRIPTION}/stats",
-        "subscription_stats",
-        "Metrics of each partition",
-        views.Stats,
+    _view("stats", "Metrics of each partition", views.Stats, query=parts.PARAMETERS),
+    _view(
+        "lag",
+        "The lag of the last hour. Samples of all partitions added up, for as long as their owners "
+        "have them: a new owner begins anew.",
+        lag_core.Lag,
         query=parts.PARAMETERS,
     ),
-    Operation(
-        f"GET {SUBSCRIPTION}/events",
-        "subscription_events",
+    _view(
+        "events",
         "Messages as they come, each leased. `message`, `ping` and `problem` events; acknowledge "
         "with `:ack`.",
         {EVENTS: SUBSCRIPTION_EVENTS},

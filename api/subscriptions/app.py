@@ -36,7 +36,9 @@ def build_subscriptions(
     bodies: BodyReader,
     metrics: ApiMetrics,
 ) -> tuple[SubscriptionLifecycle, dict[Endpoint, dict[str, Handler]]]:
-    """Build what the framework's routes need, and the endpoints on plain ASGI."""
+    """Build what the framework's routes need, and the endpoints on plain ASGI; have samples of the
+    lag taken."""
+    broker.lag_history.start()
     appending = Appending(ownership, forwarder)
     letters = DeadLetterTopics(broker, appending)
     owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)
@@ -60,4 +62,5 @@ def build_subscriptions(
         Endpoint.DROP_CURSOR: {"POST": cursors.drop},
         Endpoint.SUBSCRIPTION_EVENTS: {"GET": views.events},
         Endpoint.SUBSCRIPTION_STATS: {"GET": views.stats},
+        Endpoint.SUBSCRIPTION_LAG: {"GET": views.lag},
     }

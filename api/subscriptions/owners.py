@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
+_VIEWS = frozenset((Endpoint.SUBSCRIPTION_STATS, Endpoint.SUBSCRIPTION_LAG))
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -154,14 +156,14 @@ class SubscriptionOwners:
         local: Callable[[PartitionLog], Awaitable[S]],
         answer: type[S],
     ) -> S:
-        is_stats = endpoint is Endpoint.SUBSCRIPTION_STATS
-        lost = ErrorCode.READ_UNKNOWN if is_stats else ErrorCode.STATE_UNKNOWN
+        is_view = endpoint in _VIEWS
+        lost = ErrorCode.READ_UNKNOWN if is_view else ErrorCode.STATE_UNKNOWN
 
         async def remote(url: str) -> S:
             query = b"partition=%d" % partition
             ask = partial(self._forwarder.ask, url=url, query=query, body=body, lost=lost)
-            if is_stats:
-                content = await ask("GET", path=f"{asked.path}/stats")
+            if is_view:
+                content = await ask("GET", path=f"{asked.path}/{endpoint.value}")
             else:
                 content = await ask("POST", path=f"{asked.path}:{endpoint.value}")
             return decode_answer(content, answer, url)

@@ -19,6 +19,7 @@ from fencelog.api.http.read_request import value_form
 from fencelog.api.http.sse import PING, PING_INTERVAL_MS
 from fencelog.api.http.targets import Endpoint, Target
 from fencelog.api.http.waits import Waits
+from fencelog.api.subscriptions.lag_core import Lag, added_up, lag_of
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners, all_or_problem, together
 from fencelog.api.subscriptions.parts import chosen_partitions, find
 from fencelog.api.subscriptions.pull import PullService
@@ -52,7 +53,7 @@ class Stats(Struct, frozen=True):
 
 
 class SubscriptionViews:
-    """The endpoints ``GET …/subscriptions/NAME/stats`` and ``…/events``."""
+    """The endpoints ``GET …/subscriptions/NAME/stats``, ``…/lag`` and ``…/events``."""
 
     def __init__(
         self,
@@ -89,6 +90,23 @@ class SubscriptionViews:
 
         endpoint = Endpoint.SUBSCRIPTION_STATS
         return await self._owners.ask(asked, partition, endpoint, Done(), local, Stats)
+
+    async def lag(self, exchange: Exchange, target: Target) -> None:
+        """Answer 200 with the lag of the last hour, that of all partitions added up. Raises
+        READ_UNKNOWN if a partition could not be asked."""
+        asked = await find(self._broker, exchange, target)
+        parts = {p: self._lag(asked, p) for p in chosen_partitions(exchange, asked)}
+        done, errors = await together(parts)
+        all_or_problem(done, errors, exchange.path, code=ErrorCode.READ_UNKNOWN)
+        await respond(exchange, added_up(list(done.values())))
+
+    async def _lag(self, asked: Asked, partition: int) -> Lag:
+        async def local(log: PartitionLog) -> Lag:
+            subscription_id = asked.subscription.info.subscription_id
+            return lag_of(self._broker.lag_history.of(subscription_id, partition))
+
+        endpoint = Endpoint.SUBSCRIPTION_LAG
+        return await self._owners.ask(asked, partition, endpoint, Done(), local, Lag)
 
     async def events(self, exchange: Exchange, target: Target) -> None:
         """Send messages as they come, each leased, until ``limit``, a problem, or the client's

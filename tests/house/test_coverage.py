@@ -88,6 +88,7 @@ CORES = {
     "broker/dispatch/offsets.py": ["tests/broker/dispatch/test_leases.py"],
     "broker/dispatch/ordered.py": ["tests/broker/dispatch/test_dispatch.py"],
     "broker/dispatch/shared.py": ["tests/broker/dispatch/test_dispatch.py"],
+    "api/subscriptions/lag_core.py": ["tests/api/subscriptions/test_lag_core.py"],
     "broker/subscriptions/ack_id.py": ["tests/broker/registry/test_subscription_config.py"],
     "broker/registry/subscription_config.py": ["tests/broker/registry/test_subscription_config.py"],
     "broker/ledger_list/ledger_list.py": ["tests/broker/ledger_list/test_ledger_list.py"],

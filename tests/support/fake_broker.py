@@ -162,6 +162,12 @@ class FakeTopics:
         del self.known[name]
 
 
+class FakeLagHistory:
+    """A history without samples."""
+
+    def start(self) -> None: ...
+
+
 @dataclass
 class FakeBroker:
     """``elsewhere`` maps (topic, partition) to the URL of the broker that owns it."""
@@ -184,6 +190,7 @@ class FakeBroker:
             BrokerConfig("a", "http://a"), BrokerCounts(), SystemHost()
         )
     )
+    lag_history: FakeLagHistory = field(default_factory=FakeLagHistory)
     sweep: None = None
     """The sweep, of which the doctor takes hold; nobody is examined here."""
 

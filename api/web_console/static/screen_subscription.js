@@ -4,11 +4,12 @@ import {clock, count, duration, plural, size} from './format.js';
 import {answered, empty, field, link, table, to} from './parts.js';
 import {params} from './route.js';
 import {Resource, change, said} from './service.js';
-import {kept, sparkline} from './sparkline.js';
+import {lagPicture} from './lag_picture.js';
 import {age, deadLetterTopic, seekPlan, stuckIn} from './subscription_core.js';
 import {View, effect, h, signal} from './view.js';
 
 const EVERY_MS = 2000;
+const LAG_MS = 5000;
 const PLACES = [['earliest', 'the beginning'], ['latest', 'the tail'], ['offset', 'an offset'], ['time', 'a time (UTC)']];
 
 /** @typedef {Extract<ReturnType<typeof seekPlan>, {mistake: null}>} Plan */
@@ -22,8 +23,7 @@ class Subscription extends View {
     this.stats = new Resource(() => `${this.path}/stats`, EVERY_MS);
     this.offsets = new Resource(() => `v1/topics/${topic}/offsets`, EVERY_MS);
     this.figures = new Resource(() => `v1/admin/subscriptions?${new URLSearchParams({topic, contains: subscription, limit: '1000'})}`, EVERY_MS);
-    /** @type {{atMs: number, lags: number[]}} */
-    this.history = {atMs: 0, lags: []};
+    this.lag = new Resource(() => `${this.path}/lag`, LAG_MS);
     this.to = signal('earliest');
     this.mistake = signal('');
     this.plan = signal(/** @type {Plan | null} */ (null));
@@ -32,7 +32,7 @@ class Subscription extends View {
     /** Topics with the name of the dead letter topic in theirs. */
     this.letters = signal(/** @type {Resource | null} */ (null));
     this.replays = signal(/** @type {Resource | null} */ (null));
-    this.endings.push(() => [this.config, this.stats, this.offsets, this.figures, this.letters.current, this.replays.current].forEach((each) => each?.end()), effect(() => {
+    this.endings.push(() => [this.config, this.stats, this.offsets, this.figures, this.lag, this.letters.current, this.replays.current].forEach((each) => each?.end()), effect(() => {
       const config = this.config.shown.value.data, name = config && deadLetterTopic(topic, subscription, config);
       if (name && !this.letters.current) this.watchLetters(name, config.subscription_id);
     }));
@@ -49,7 +49,8 @@ class Subscription extends View {
     return [h('h1', null, `${subscription} of ${topic}`),
       h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link(`Subscriptions of ${topic}`, 'subscriptions', {topic})),
       answered(this.config.shown.value, 'the subscription', (config) => [
-        answered(shown, 'its figures', (data) => this.facts(config, data.subscriptions.find((/** @type {any} */ each) => each.subscription === subscription), data.now_us, shown.sinceMs)),
+        answered(shown, 'its figures', (data) => this.facts(config, data.subscriptions.find((/** @type {any} */ each) => each.subscription === subscription), data.now_us)),
+        h('section', {key: 'lag', 'aria-label': 'Lag over time'}, h('h2', null, 'Lag over time'), answered(this.lag.shown.value, 'its lag over time', lagPicture)),
         answered(this.stats.shown.value, 'its partitions', (stats) => [this.stuck(stats.partitions, config), this.partitions(stats.partitions), this.consumers(stats.partitions)]),
         this.seek(), this.deadLetters(config),
         h('details', {key: 'settings'}, h('summary', null, 'All settings'), table('Settings', ['Setting', 'Value'], Object.entries(config).map(([name, value]) => h('tr', {key: name}, h('th', {scope: 'row'}, name), h('td', null, typeof value === 'object' ? JSON.stringify(value) : String(value)))))),
@@ -57,17 +58,14 @@ class Subscription extends View {
       h('p', {role: 'status', key: 'outcome'}, this.outcome.value)];
   }
 
-  /** @param {any} config @param {any} row @param {number} nowUs @param {number} atMs */
-  facts(config, row, nowUs, atMs) {
+  /** @param {any} config @param {any} row @param {number} nowUs */
+  facts(config, row, nowUs) {
     if (!row || row.backlog_messages === null) return h('p', {key: 'facts'}, 'No partition of the topic is open: how far behind it is will be known when one is.');
-    if (atMs !== this.history.atMs) this.history = {atMs, lags: kept(this.history.lags, row.backlog_messages)};
-    const {lags} = this.history;
     /** @param {string} name @param {...any} value */
     const fact = (name, ...value) => h('li', null, h('span', {class: 'k'}, name), ...value);
     return h('ul', {class: 'facts', key: 'facts'},
       fact('Type', h('b', null, config.type), config.durable ? '' : ', not durable'),
-      fact('Behind', h('b', null, plural(row.backlog_messages, 'message')), `, about ${size(row.backlog_bytes)} `,
-        sparkline(lags, {name: `Messages behind: now ${count(row.backlog_messages)}, at most ${count(Math.max(...lags))} since this page was opened`})),
+      fact('Behind', h('b', null, plural(row.backlog_messages, 'message')), `, about ${size(row.backlog_bytes)}`),
       fact('Oldest', h('b', null, age(row.oldest_us, nowUs))),
       fact('With consumers', h('b', null, count(row.outstanding))),
       fact('Space held back', h('b', null, row.held_bytes ? size(row.held_bytes) : 'none'), row.held_bytes ? ': retention would delete it, were it acknowledged' : ''));

@@ -22,6 +22,39 @@ export function trend(values) {
   return by ? `${by > 0 ? '+' : '-'}${count(Math.abs(by))}` : 'steady';
 }
 
+/**
+ * A lag over time as it is drawn, in a box of 1 by 1 with the newest sample at the right.
+ * @param {{interval_ms: number, since_us: number | null, backlog_messages: (number | null)[]}} lag
+ * @returns {{runs: [number, number][][], most: number, last: number | null, sinceUs: number, untilUs: number} | null} null: no sample is there; `runs`: what was sampled without a gap
+ */
+export function lagCurve({interval_ms: intervalMs, since_us: sinceUs, backlog_messages: messages}) {
+  if (sinceUs === null) return null;
+  const known = messages.filter((each) => each !== null), most = Math.max(0, ...known), span = Math.max(1, messages.length - 1);
+  /** @type {[number, number][][]} */
+  const runs = [];
+  messages.forEach((each, index) => {
+    if (each === null) return;
+    const point = /** @type {[number, number]} */ ([messages.length > 1 ? index / span : 1, 1 - each / Math.max(1, most)]);
+    if (index && messages[index - 1] !== null) runs[runs.length - 1].push(point);
+    else runs.push([point]);
+  });
+  return {runs, most, last: messages[messages.length - 1], sinceUs, untilUs: sinceUs + (messages.length - 1) * intervalMs * 1000};
+}
+
+/**
+ * The samples of a lag, some of them as one row: its time and its largest value, the newest first.
+ * @param {{interval_ms: number, since_us: number | null, backlog_messages: (number | null)[]}} lag @param {number} together
+ * @returns {{atUs: number, most: number | null}[]}
+ */
+export function lagRows({interval_ms: intervalMs, since_us: sinceUs, backlog_messages: messages}, together) {
+  const rows = [];
+  for (let end = messages.length; end > 0; end -= together) {
+    const some = messages.slice(Math.max(0, end - together), end), known = some.filter((each) => each !== null);
+    rows.push({atUs: (sinceUs ?? 0) + (end - some.length) * intervalMs * 1000, most: known.length ? Math.max(...known) : null});
+  }
+  return rows;
+}
+
 /** The name of the topic with the dead letters. @param {string} topic @param {string} subscription @param {any} config */
 export const deadLetterTopic = (topic, subscription, config) => (config.max_deliveries === null ? null : config.dead_letter_topic ?? `${topic}-${subscription}-dead`);
 

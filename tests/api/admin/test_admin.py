@@ -148,7 +148,7 @@ ROUTES = {
         f"{_TOPIC}/subscriptions/{{subscription}}{what}"
         for what in (
             *(":pull", ":ack", ":nack", ":extend", ":seek", ":replay-dead-letters"),
-            *("/stats", "/events"),
+            *("/stats", "/lag", "/events"),
         )
     ),
     f"{_PARTITION}/messages",

@@ -256,6 +256,36 @@ def break_partition(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site.broker, "open_log", open_log)
 
 
+class TestLag:
+    async def test_is_that_of_all_partitions_while_both_owners_have_samples(
+        self, two: list[Site]
+    ) -> None:
+        a, b = two
+        await subscribe(a)
+        for partition in (0, 1):
+            await post(a, *"xyz", partition=partition)
+        empty = await ok(await b.http.get(f"{a.sub}/lag"))
+        assert empty == {"interval_ms": 10_000, "since_us": None, "backlog_messages": []}
+        await a.broker.lag_history.sample()
+        assert await ok(await b.http.get(f"{a.sub}/lag")) == empty
+        for site in two:
+            await site.broker.lag_history.sample()
+        lag = await ok(await b.http.get(f"{a.sub}/lag"))
+        assert lag["backlog_messages"][-1] == 6
+        assert lag["since_us"] % 10_000_000 == 0
+        alone = await ok(await b.http.get(f"{a.sub}/lag?partition=1"))
+        assert alone["backlog_messages"] == [3]
+
+    async def test_is_not_known_when_a_partition_is_not(
+        self, two: list[Site], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        a, b = two
+        await subscribe(a)
+        break_partition(b, monkeypatch)
+        answer = await a.http.get(f"{a.sub}/lag")
+        assert problem(answer) == (503, "read_unknown")
+
+
 class TestAck:
     async def test_goes_to_every_owner(self, two: list[Site]) -> None:
         a, b = two

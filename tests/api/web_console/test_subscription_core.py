@@ -42,6 +42,27 @@ async def test_the_age_is_by_the_clock_of_the_service(modules: Page) -> None:
     assert ages == ["1 minute", "\u2013", "0 ms"]
 
 
+async def test_a_lag_over_time_is_drawn_between_its_gaps(modules: Page) -> None:
+    said = {"interval_ms": 10_000, "since_us": 0, "backlog_messages": [4, 2, None, 1, None]}
+    curve = await core(modules, "m.lagCurve(said)", said)
+    assert curve == {
+        "runs": [[[0, 0], [0.25, 0.5]], [[0.75, 0.75]]],
+        "most": 4,
+        "last": None,
+        "sinceUs": 0,
+        "untilUs": 40_000_000,
+    }
+    rows = await core(modules, "m.lagRows(said, 2)", said)
+    assert rows == [
+        {"atUs": 30_000_000, "most": 1},
+        {"atUs": 10_000_000, "most": 2},
+        {"atUs": 0, "most": 4},
+    ]
+    assert await core(modules, "m.lagCurve(said)", said | {"since_us": None}) is None
+    one = said | {"backlog_messages": [0]}
+    assert (await core(modules, "m.lagCurve(said)", one))["runs"] == [[[1, 1]]]
+
+
 async def test_the_trend_is_in_words(modules: Page) -> None:
     trends = await core(modules, "[[], [4], [4, 9], [9, 10, 4], [4, 5, 4]].map(m.trend)")
     assert trends == ["", "", "+5", "-5", "steady"]

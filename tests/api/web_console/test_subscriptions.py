@@ -101,6 +101,30 @@ async def test_a_seek_by_offset_and_by_time_and_its_mistakes(
     assert len(await pull(http, sub, max=20)) == 5
 
 
+async def test_the_lag_of_the_last_hour_is_drawn(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    topic = await put(http, "lag/orders", 3)
+    await http.put(f"{topic}/subscriptions/s", json={"start": "earliest"})
+    query = "?screen=subscription&topic=lag/orders&subscription=s"
+    begins_us = 1_700_000_000_000_000
+    lag = {"interval_ms": 10_000, "since_us": begins_us, "backlog_messages": [0, 90, None, 45] * 10}
+    async with open_page(query) as page:
+        shown = page.get_by_role("region", name="Lag over time", exact=True).first
+        await expect(shown).to_contain_text("No sample is kept yet")
+        await expect(shown).to_contain_text("at most 3 behind", timeout=SLOW_MS)  # a real sample
+        await page.route("**/lag", lambda route: route.fulfill(json=lag))
+        about = "Messages behind from 2023-11-14 22:13:20 to 2023-11-14 22:19:50 UTC: at most 90"
+        await expect(shown.get_by_role("img", name=about)).to_be_visible(timeout=SLOW_MS)
+        assert await shown.locator("polyline").count() == 10
+        assert await shown.locator("circle").count() == 1
+        await shown.get_by_text("As a table").press("Enter")
+        newest = shown.locator("tbody tr").first
+        await expect(newest).to_contain_text("22:19:00")
+        await expect(newest).to_contain_text("90")
+        await expect(shown.get_by_text("Kept since 2023-11-14 22:13:20 UTC")).to_be_visible()
+
+
 async def test_consumers_leases_and_what_is_stuck(
     open_page: OpenPage, http: httpx.AsyncClient
 ) -> None:

@@ -146,6 +146,7 @@ REQUESTS = [
     sent(f"POST {SUBSCRIPTION}:open-cursor", {"subscription_id": "x"}),
     request(f"GET {SUBSCRIPTION}/events?limit=1&lease_ms=5&as=text"),
     request(f"GET {SUBSCRIPTION}/stats"),
+    request(f"GET {SUBSCRIPTION}/lag?partition=0"),
 ]
 
 UPGRADES = request(f"GET {PATH.decode()}", "Connection: Upgrade", f"Upgrade: {UPGRADE.decode()}")
