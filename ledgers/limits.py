@@ -39,6 +39,14 @@ MAX_HELLO_BYTES = 4 * KIB
 """A handshake frame: versions, features and a name, or a step of authentication. It is read before
 the peer is known."""
 
+MAX_REQUEST_ID_BYTES = 128
+"""The id that a client gives its request: longer than any UUID, or id of a proxy; it is repeated in
+log lines, and in frames for each bookie."""
+
+MAX_CONTEXTS = 16
+"""The requests that are named with one run of entries. They fit a frame beside the largest run;
+where a thousand requests share an entry, the first ones stand for it."""
+
 MAX_AUTH_STEPS = 8
 """The AUTH messages of a client before it is accepted, each in a handshake frame: more than any
 usual method needs, and few enough that an unknown client cannot keep a bookie busy."""

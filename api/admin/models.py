@@ -168,6 +168,7 @@ class Problem(BaseModel):
     code: str = Field(description="One of the codes of the error table")
     retryable: bool = Field(description="Whether the same request may be sent again")
     side_effects: str = Field(description="none: nothing was done; maybe: it may have been done")
+    request_id: str = Field(description="as the service's log names the request")
 
 
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {

@@ -17,6 +17,7 @@ from fencelog.api.console import (
     SecretOption,
     ServerOption,
 )
+from fencelog.api.processes.logs.options import with_log_options
 
 if TYPE_CHECKING:
     from fencelog.api.processes.autorecovery import AutorecoveryConfig
@@ -49,7 +50,7 @@ RecentOption = Annotated[
 def add_to(app: typer.Typer) -> None:
     # Without a command of its own, ``fencelog autorecovery`` runs a process, as ``bookie`` does.
     group = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
-    group.callback()(autorecovery)
+    group.callback()(with_log_options(autorecovery))
     for command in (on, off, status):
         group.command()(command)
     group.command("set")(set_settings)

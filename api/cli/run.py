@@ -27,6 +27,7 @@ from fencelog.api.console import (
     complain,
     print_table,
 )
+from fencelog.api.processes.logs.options import with_log_options
 from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
@@ -99,10 +100,10 @@ EventsOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     for command in (standalone, broker, zookeeper, cluster):
-        app.command()(command)
+        app.command()(with_log_options(command))
     # Without a command of its own, ``fencelog bookie`` runs one.
     bookies = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
-    bookies.callback()(bookie)
+    bookies.callback()(with_log_options(bookie))
     cli_bookie.add_to(bookies)
     bookie_removal.add_to(bookies)
     app.add_typer(bookies, name="bookie")
@@ -308,15 +309,10 @@ def run_process(
     *,
     child: bool,
 ) -> None:
-    """Run a service until it is told to stop. Any failure is exit code 1: the process is over, so
-    the outcome of what failed does not matter."""
+    """Run a service until it is told to stop. Raises FencelogError."""
     from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
 
-    try:
-        run_on_uvloop(run_service(service, print_addresses=print_addresses, child=child))
-    except FencelogError as error:
-        complain(error.detail)
-        raise typer.Exit(EXIT_ERROR) from None
+    run_on_uvloop(run_service(service, print_addresses=print_addresses, child=child))
 
 
 def print_addresses(running: Running) -> None:

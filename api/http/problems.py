@@ -7,12 +7,17 @@ Every problem says which side has to act (the status), whether the same request 
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import msgspec
 
 from fencelog.api.http.asgi import READING, Exchange
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.api.http.request_ids import live_request
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+
+_FAULTS = 500
+"""The status from which on the service, not the client, is at fault."""
 
 MEDIA_TYPE = b"application/problem+json"
 
@@ -25,8 +30,13 @@ RETRY_FULL_S = 30
 while their disks are full."""
 
 _RESERVED = frozenset(
-    ("type", "title", "status", "detail", "instance", "code", "retryable", "side_effects")
+    (
+        *("type", "title", "status", "detail", "instance", "code", "retryable", "side_effects"),
+        "request_id",
+    )
 )
+
+_log = logging.getLogger(__name__)
 
 
 def problem(error: FencelogError, instance: str) -> dict[str, Any]:
@@ -53,19 +63,38 @@ def title(code: ErrorCode) -> str:
 
 
 def problem_body(error: FencelogError, instance: str) -> bytes:
-    """Encode the document as a line of JSON in ASCII: details quote what clients send, which may be
-    no text."""
-    return json.dumps(problem(error, instance), separators=(",", ":"), default=str).encode() + b"\n"
+    """Encode the document, with the id of the request that is being served, as a line of JSON in
+    ASCII: details quote what clients send, which may be no text."""
+    document = problem(error, instance)
+    if (request := live_request()) is not None:
+        document["request_id"] = request.request_id
+    return json.dumps(document, separators=(",", ":"), default=str).encode() + b"\n"
+
+
+def log_problem(error: FencelogError, method: str, path: str) -> None:
+    """Log that the request being served is answered with a problem. Nobody has to act where nothing
+    was done and the client can try again; a fault of the client is told to the client, and logged
+    if it wants its request to be followed."""
+    request, code = live_request(), error.code
+    is_followed = request is not None and request.given_id is not None
+    if code.status >= _FAULTS:
+        is_passing = code.retryable and code.effects is Effects.NONE
+        level = logging.INFO if is_passing else logging.WARNING
+    else:
+        level = logging.INFO if is_followed else logging.DEBUG
+    _log.log(level, "%s %s: %s", method, path, error)
 
 
 def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
     """Return Retry-After where waiting helps; Allow, Next-Offset and the like if the error brings
-    them."""
+    them; the id of the request being served, if it was made here."""
     headers: list[tuple[bytes, bytes]] = []
     if error.code.status in (429, 503, 507):
         headers.append((b"retry-after", b"%d" % retry_after_s(error)))
     if "allow" in error.extra:
         headers.append((b"allow", ", ".join(error.extra["allow"]).encode()))
+    if (request := live_request()) is not None:
+        headers += request.made_header
     return headers
 
 

@@ -120,4 +120,8 @@ def fencelog_command(*arguments: str) -> list[str]:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines()
-    return lines[-1].removeprefix("fencelog: ") if lines else "it ended without a word"
+    if not lines:
+        return "it ended without a word"
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(lines[-1])["message"])  # --log-format json
+    return lines[-1].removeprefix("fencelog: ")

@@ -21,6 +21,7 @@ from fencelog.api.http.json_messages import Columns
 from fencelog.api.http.message_headers import refuse_metadata
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import problem
+from fencelog.api.http.request_ids import current_contexts
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
     ROUTED_BY,
@@ -155,7 +156,9 @@ class ProduceBatch:
                 batch = encode_columns(*_PARSERS[media_type](body))
             checked = check_batch(batch)
             held = None if conditions is None else conditions.of(batch)
-            appended = await log.append_batch(batch, checked, held)
+            future = log.append_batch(batch, checked, held)
+            log.follow(future, current_contexts())
+            appended = await future
             await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
 
         # All of it to one partition; another owner gets the body as it came.
@@ -181,7 +184,9 @@ class ProduceBatch:
 
         async def append(partition: int, batch: bytes) -> Part:
             async def local(log: PartitionLog) -> Part:
-                return _part(await log.append_batch(batch, infos[partition]))
+                future = log.append_batch(batch, infos[partition])
+                log.follow(future, current_contexts())
+                return _part(await future)
 
             async def remote(url: str) -> Part:
                 path = str(exchange.path)

@@ -27,6 +27,7 @@ from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format.entry_header import RANGE_KEY, RANGE_SEQUENCE, producer_digest
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts, check_contexts
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import Message, message_digest
 
@@ -101,14 +102,17 @@ class _PostHead(msgspec.Struct, array_like=True):
     headers: tuple[tuple[str, bytes], ...]
     delay_ms: int | None
     conditions: AppendConditions | None
+    contexts: Contexts = NO_CONTEXTS
 
 
 _head = msgspec.msgpack.Decoder(_PostHead)
 
 
-def encode_post(post: Post, partition: int, body: bytes) -> tuple[bytes, bytes]:
-    """Return the body of an APPEND to a partition. Raises UnicodeEncodeError, OverflowError for
-    what has no such form."""
+def encode_post(
+    post: Post, partition: int, body: bytes, contexts: Contexts = NO_CONTEXTS
+) -> tuple[bytes, bytes]:
+    """Return the body of an APPEND to a partition, for requests that can be followed. Raises
+    UnicodeEncodeError, OverflowError for what has no such form."""
     head = (
         post.topic,
         partition,
@@ -117,12 +121,13 @@ def encode_post(post: Post, partition: int, body: bytes) -> tuple[bytes, bytes]:
         post.headers,
         post.delay_ms,
         post.conditions,
+        *((contexts,) if contexts else ()),
     )
     return encode_with_head(head, body)
 
 
-def decode_post(frame: bytes) -> tuple[Post, int, bytes]:
-    """Return post, partition and body of an APPEND. Raises ProtocolError."""
+def decode_post(frame: bytes) -> tuple[Post, int, bytes, Contexts]:
+    """Return post, partition, body and contexts of an APPEND. Raises ProtocolError."""
     head, body = decode_with_head(_head, frame)
     if not _is_valid(head):
         raise ProtocolError("the head of an append has numbers or digests that none can have")
@@ -135,7 +140,9 @@ def decode_post(frame: bytes) -> tuple[Post, int, bytes]:
         head.delay_ms,
         head.conditions,
     )
-    return post, head.partition, body
+    if head.contexts:
+        check_contexts(head.contexts)
+    return post, head.partition, body, head.contexts
 
 
 def _is_valid(head: _PostHead) -> bool:

@@ -11,6 +11,7 @@ and one future, no model and no task.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from msgspec import Struct
 from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.http.request_ids import current_contexts
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
     appended_status,
@@ -33,11 +35,14 @@ from fencelog.api.routing.partitioner import RoundRobin, named_partition, partit
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.broker.append.once import is_routed_by_key, place_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition.partition_log import PartitionLog
+
+_log = logging.getLogger(__name__)
 
 
 class AppendedMessage(Struct):
@@ -98,7 +103,9 @@ class Produce:
         async def append(log: PartitionLog) -> None:
             await self._once.check(post.topic, conditions)
             message = post.message(body, self._broker.host)
-            await answer(await log.append_message(message, conditions))
+            future = log.append_message(message, conditions)
+            log.follow(future, current_contexts())
+            await answer(await future)
 
         raw_query: bytes = exchange.scope["query_string"]
         if post.partition is None:
@@ -108,7 +115,12 @@ class Produce:
         )
 
     def append_now(
-        self, post: Post, body: bytes, *, may_forward: bool = True
+        self,
+        post: Post,
+        body: bytes,
+        *,
+        may_forward: bool = True,
+        contexts: Contexts = NO_CONTEXTS,
     ) -> AppendFuture | None:
         """Append at once, if the partition is open here or at a broker that is known; None: the
         request has to go the ordinary way, as after an error that excludes an effect."""
@@ -125,7 +137,7 @@ class Produce:
         if log is None:
             # Where an idempotency key belongs is for the owner to check: that takes an exchange.
             if may_forward and not is_keyed:
-                future = self.append_elsewhere(post, partition, body)
+                future = self.append_elsewhere(post, partition, body, contexts)
                 if future is not None:
                     return future
             if post.partition is None and post.key is None and not is_keyed:
@@ -135,19 +147,24 @@ class Produce:
         conditions = post.conditions_of(body)
         if conditions is not None and is_keyed:
             conditions = conditions._replace(routed_by=topic.config.partitions)
-        return log.append_message(message, conditions)
+        future = log.append_message(message, conditions)
+        if contexts:
+            log.follow(future, contexts)
+        return future
 
-    def append_elsewhere(self, post: Post, partition: int, body: bytes) -> AppendFuture | None:
+    def append_elsewhere(
+        self, post: Post, partition: int, body: bytes, contexts: Contexts = NO_CONTEXTS
+    ) -> AppendFuture | None:
         """Append at once through the other broker that owns the partition; None: there is none, as
         far as is known."""
         return self._ownership.append_elsewhere(
-            post.topic, partition, partial(encode_post, post, partition, body)
+            post.topic, partition, partial(encode_post, post, partition, body, contexts)
         )
 
     def append_for_peer(self, frame: bytes) -> AppendFuture:
         """Append for another broker, if the partition is open here. Raises FencelogError: NOT_OWNER
         (nothing was done); ProtocolError."""
-        post, partition, body = decode_post(frame)
+        post, partition, body, contexts = decode_post(frame)
         log = self._broker.open_log(post.topic, partition)
         if log is None:
             raise FencelogError(
@@ -155,10 +172,14 @@ class Produce:
             )
         message = post.message(body, self._broker.host)
         future = log.append_message(message, post.conditions_of(body))
+        if contexts:
+            log.follow(future, contexts)
         started_s = self._loop.time()
 
         def count(future: AppendFuture) -> None:
-            if future.cancelled() or future.exception() is not None:
+            error = None if future.cancelled() else future.exception()
+            if future.cancelled() or error is not None:
+                _log_failure(contexts, error)
                 return
             if not future.result().duplicate:
                 self.appended_now(body, self._loop.time() - started_s)
@@ -185,6 +206,13 @@ class Produce:
         if is_routed_by_key(post.conditions):
             return place_of(post.conditions, None) % partitions
         return self._round_robin.next(post.topic, partitions)
+
+
+def _log_failure(contexts: Contexts, error: BaseException | None) -> None:
+    """Log that an append for another broker has failed, if its request can be followed."""
+    for context in contexts:
+        fields = {"request_id": context.request_id}
+        _log.info("an append for another broker has failed: %s", error, extra=fields)
 
 
 def receipt(appended: AppendResult) -> bytes:

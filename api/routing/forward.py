@@ -20,6 +20,7 @@ import msgspec
 
 from fencelog.api.http.asgi import BATCH, JSON, Exchange
 from fencelog.api.http.problems import error_from_problem
+from fencelog.api.http.request_ids import REQUEST_ID, live_request
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.link_answer import LinkAnswer, Unanswered, lost_answer, unanswered
 from fencelog.api.routing.link_frames import FORWARDED, RequestHead
@@ -28,6 +29,9 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 OWNER_HEADER = b"fencelog-owner"
 """The header of a forwarded answer that names the broker that gave it."""
+
+_PROBLEM = 400
+"""The status from which on an answer is a problem, and names its request."""
 
 _HOP_BY_HOP = frozenset(
     (
@@ -41,7 +45,7 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
-_REQUEST_DROPPED = _HOP_BY_HOP | {b"host", b"content-length", b"expect", FORWARDED}
+_REQUEST_DROPPED = _HOP_BY_HOP | {b"host", b"content-length", b"expect", FORWARDED, REQUEST_ID}
 _ANSWER_DROPPED = _HOP_BY_HOP | {b"date", b"server"}
 
 
@@ -142,6 +146,8 @@ class Forwarder:
     async def _send(self, url: str, head: RequestHead, body: bytes) -> LinkAnswer:
         """Return an answer that has begun; its body is still to be read, and ``close`` to be
         called."""
+        if (request := live_request()) is not None:
+            head.headers.append((REQUEST_ID, request.request_id.encode()))
         try:
             return await self._links.request(url, head, body if head.method == "POST" else b"")
         except Unanswered as error:
@@ -151,6 +157,8 @@ class Forwarder:
 async def _pass_on(exchange: Exchange, answer: LinkAnswer, url: str) -> None:
     headers = [item for item in answer.headers if item[0] not in _ANSWER_DROPPED]
     headers.append((OWNER_HEADER, url.encode()))
+    if answer.status >= _PROBLEM and (request := live_request()) is not None:
+        headers += request.made_header
     first = await answer.read()
     await exchange.start(answer.status, headers)
     part = first

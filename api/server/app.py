@@ -9,7 +9,6 @@ error of both parts leaves as a problem document from here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from fencelog.api.http.asgi import (
     READING,
     ClientGone,
     Exchange,
-    RawHeaders,
     Receive,
     Scope,
     Send,
@@ -35,19 +33,21 @@ from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import (
     MEDIA_TYPE,
     cut_off,
+    log_problem,
     problem_body,
     problem_headers,
     send_problem,
     unexpected,
 )
+from fencelog.api.http.request_ids import request_of, serving
 from fencelog.api.http.sse import problem_event
-from fencelog.api.http.targets import MAX_REMEMBERED_PATHS, Endpoint, Target, Targets
+from fencelog.api.http.targets import Endpoint, Target, Targets
 from fencelog.api.http.waits import Waits
 from fencelog.api.produce.access import Producers
 from fencelog.api.produce.batch import ProduceBatch
 from fencelog.api.produce.commits import CommitRoutes
 from fencelog.api.produce.once import Once
-from fencelog.api.produce.post import Post, read_post
+from fencelog.api.produce.post_paths import PostPaths
 from fencelog.api.produce.single import Produce
 from fencelog.api.read.compaction_routes import Compactions
 from fencelog.api.read.offsets import OffsetRoutes
@@ -65,7 +65,6 @@ from fencelog.api.server.origins_core import Origins
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.api.subscriptions.dead_letters import Appending
 from fencelog.api.web_console.files import console_pages
-from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metrics import LedgerCounts
@@ -121,13 +120,17 @@ class Application:
         self._waits = waits
         self._metrics = metrics
         self._targets = Targets()
-        self._post_paths: dict[bytes, TopicName | None] = {}
+        self.single_post = PostPaths(self._targets).single_post
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
         exchange = Exchange(scope, receive, send)
+        with serving(request_of(exchange.headers)):
+            await self._serve(exchange, scope, receive)
+
+    async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
         try:
             target = self._targets.find(exchange.path)
             if target is None:
@@ -137,6 +140,7 @@ class Application:
         except ClientGone:
             return
         except FencelogError as error:
+            log_problem(error, exchange.method, exchange.path)
             await self._fail(exchange, error)
         except asyncio.CancelledError:
             await self._fail(exchange, cut_off(exchange.method, exchange.path))
@@ -149,42 +153,16 @@ class Application:
         """End long polls and event streams, so that the server can close without waiting."""
         self._waits.close()
 
-    def single_post(self, url: bytes, headers: RawHeaders) -> Post | None:
-        """Return the content of the head of a POST, if it is that of a single post and valid."""
-        path, _, query = url.partition(b"?")
-        try:
-            topic = self._post_paths[path]
-        except KeyError:
-            topic = self._post_topic(path)
-        if topic is None or b"#" in query:
-            return None
-        try:
-            return read_post(headers, query, topic)
-        except FencelogError:
-            return None
-
-    def _post_topic(self, path: bytes) -> TopicName | None:
-        """Return the topic of the path of single posts, None for any other path, and remember
-        it."""
-        topic = None
-        if path.isascii() and b"%" not in path:
-            with contextlib.suppress(FencelogError):
-                target = self._targets.find(path.decode("ascii"))
-                if target is not None and target.endpoint is Endpoint.PRODUCE:
-                    topic = target.topic
-        if len(self._post_paths) >= MAX_REMEMBERED_PATHS:
-            self._post_paths.clear()
-        self._post_paths[path] = topic
-        return topic
-
     def problem_answer(
-        self, error: BaseException, path: str
+        self, error: BaseException, method: str, path: str
     ) -> tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]:
         """Return the status, media type, body and headers of the answer to a request that
         failed."""
         if not isinstance(error, FencelogError):
-            _log.error("%s failed", path, exc_info=error)
+            _log.error("%s %s failed", method, path, exc_info=error)
             error = unexpected()
+        else:
+            log_problem(error, method, path)
         self._metrics.problem(error.code.slug)
         return error.code.status, MEDIA_TYPE, problem_body(error, path), problem_headers(error)
 

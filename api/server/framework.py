@@ -22,7 +22,13 @@ from fencelog.api.admin.subscription_table_routes import add_subscription_table
 from fencelog.api.admin.topic_table_routes import add_topic_table
 from fencelog.api.http.asgi import AsgiApp, Scope
 from fencelog.api.http.metrics import METRICS, METRICS_TYPE
-from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
+from fencelog.api.http.problems import (
+    MEDIA_TYPE,
+    log_problem,
+    problem_body,
+    problem_headers,
+    unexpected,
+)
 from fencelog.api.server.invalid_core import complaints
 from fencelog.api.server.openapi import DESCRIPTION, complete_document
 from fencelog.api.subscriptions.admin import add_subscription_routes
@@ -162,6 +168,8 @@ def _add_metrics(app: FastAPI, shown: ServiceMetrics) -> None:
 def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
     def answer(request: Request, error: FencelogError) -> Response:
         on_problem(error.code.slug)
+        if error.code is not ErrorCode.INTERNAL:
+            log_problem(error, request.method, request.url.path)
         headers = {name.decode(): value.decode() for name, value in problem_headers(error)}
         return Response(
             problem_body(error, request.url.path),

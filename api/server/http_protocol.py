@@ -25,11 +25,10 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from fencelog.api.http.asgi import JSON
 from fencelog.api.http.problems import cut_off
+from fencelog.api.http.request_ids import REQUEST_ID, CurrentRequest, framed_request, serving
 from fencelog.api.produce.append_headers import appended_status
-from fencelog.api.produce.post import Post
 from fencelog.api.produce.single import receipt
 from fencelog.api.routing.forward import OWNER_HEADER
-from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.api.routing.served_link import serve_link
 from fencelog.api.server.app import Application
 from fencelog.api.server.connections import Connections, header_lines
@@ -37,21 +36,17 @@ from fencelog.api.server.gathering_transport import GatheringTransport
 from fencelog.api.server.limits import (
     KEEP_ALIVE_S,
     LAST_REQUEST_S,
-    MAX_DIRECT_BODY_BYTES,
 )
 from fencelog.api.server.request import (
     Cycle,
     Endpoints,
     HttpRequest,
+    may_be_direct,
     path_of,
 )
 from fencelog.api.server.request_reader import RequestReader
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-
-_NOT_DIRECT = frozenset((b"expect", b"transfer-encoding", b"upgrade", FORWARDED, b"origin"))
-"""The headers of posts that are more than a head and a body, may not be forwarded again, or whose
-answer a browser needs more for."""
 
 _CLOSE = b"connection: close\r\n"
 
@@ -211,7 +206,10 @@ class HttpProtocol(asyncio.Protocol):
         if refusal is not None:
             self.refuse(refusal)
             return
-        request.post = self._direct_post(request)
+        if REQUEST_ID in request.framing:
+            request.current = framed_request(request.framing)
+        if may_be_direct(request):
+            request.post = self._app.single_post(request.url, request.headers)
         if request.post is not None:
             return
         try:
@@ -235,18 +233,6 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._following.append(request)
 
-    def _direct_post(self, request: HttpRequest) -> Post | None:
-        """Return the content of a request's head, if it is a single post that may be appended from
-        here."""
-        if request.method != b"POST" or not request.keep_alive:
-            return None
-        length = request.framing.get(b"content-length")
-        if length is None or int(length) > MAX_DIRECT_BODY_BYTES:
-            return None
-        if not _NOT_DIRECT.isdisjoint(request.framing):
-            return None
-        return self._app.single_post(request.url, request.headers)
-
     # -- answers ---------------------------------------------------------------------------------
 
     def _start(self, request: HttpRequest) -> None:
@@ -259,7 +245,9 @@ class HttpProtocol(asyncio.Protocol):
             self._run(request)
             return
         may_forward = b"prefer" not in request.framing
-        future = self._app.append_now(request.post, request.body, may_forward=may_forward)
+        future = self._app.append_now(
+            request.post, request.body, may_forward=may_forward, contexts=request.contexts
+        )
         if future is None:
             self._run(request)
             return
@@ -284,16 +272,23 @@ class HttpProtocol(asyncio.Protocol):
         owner = [] if result.owner is None else [(OWNER_HEADER, result.owner.encode())]
         if result.duplicate:
             status, headers = appended_status(True)
-            self._send(status, JSON, body, [*headers, *owner])
+            self._send(status, JSON, body, [*headers, *owner, *request.given_header])
             return
         last = header_lines(owner) + (_CLOSE if self._closing else b"")
+        if request.current is not None:
+            last += header_lines(request.given_header)
         self._transport.write_now(self._all.created(body, last))
         if not owner:
             self._app.appended_now(request.body, self._loop.time() - self._started_s)
 
     def _fail(self, request: HttpRequest, error: BaseException) -> None:
         """Answer with a problem."""
-        self._send(*self._app.problem_answer(error, path_of(request)))
+        method = request.method.decode("ascii", "replace")
+        with serving(request.current or CurrentRequest()):
+            status, media_type, body, headers = self._app.problem_answer(
+                error, method, path_of(request)
+            )
+        self._send(status, media_type, body, [*headers, *request.given_header])
         self._finish()
 
     def refuse(self, error: FencelogError) -> None:
@@ -352,7 +347,8 @@ class HttpProtocol(asyncio.Protocol):
             access_logger=_log,
             access_log=False,
             default_headers=self._all.default_headers
-            + self._app.origins.answer_headers(request.framing.get(b"origin")),
+            + self._app.origins.answer_headers(request.framing.get(b"origin"))
+            + request.given_header,
             message_event=asyncio.Event(),
             expect_100_continue=request.framing.get(b"expect", b"").lower() == b"100-continue",
             keep_alive=request.keep_alive,

@@ -11,8 +11,12 @@ import httptools
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from fencelog.api.http.request_ids import CurrentRequest
 from fencelog.api.produce.post import Post
+from fencelog.api.routing.link_frames import FORWARDED
+from fencelog.api.server.limits import MAX_DIRECT_BODY_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -42,8 +46,9 @@ class HttpRequest:
 
     ``post``: the content of its head, if it is a single post that the connection may append itself;
     its ``body`` is gathered then. ``cycle``: its way through the ASGI application, if it goes that
-    way; the cycle takes the body. ``refusal``: the error that it is answered with, as the last
-    request of its connection. ``is_received``: no part of it is missing.
+    way; the cycle takes the body. ``current``: its id, if it brought one. ``refusal``: the error
+    that it is answered with, as the last request of its connection. ``is_received``: no part of it
+    is missing.
     """
 
     method: bytes
@@ -55,8 +60,34 @@ class HttpRequest:
     post: Post | None = None
     body: bytes = b""
     cycle: Cycle | None = None
+    current: CurrentRequest | None = None
     refusal: FencelogError | None = None
     is_received: bool = False
+
+    @property
+    def contexts(self) -> Contexts:
+        """The contexts of its appends."""
+        return NO_CONTEXTS if self.current is None else self.current.contexts
+
+    @property
+    def given_header(self) -> Headers:
+        """The header that repeats the id which it brought."""
+        return [] if self.current is None else self.current.given_header
+
+
+_NOT_DIRECT = frozenset((b"expect", b"transfer-encoding", b"upgrade", FORWARDED, b"origin"))
+"""The headers of posts that are more than a head and a body, may not be forwarded again, or whose
+answer a browser needs more for."""
+
+
+def may_be_direct(request: HttpRequest) -> bool:
+    """Tell whether a request, by its head, is a post that its connection may gather and append."""
+    if request.method != b"POST" or not request.keep_alive:
+        return False
+    length = request.framing.get(b"content-length")
+    if length is None or int(length) > MAX_DIRECT_BODY_BYTES:
+        return False
+    return _NOT_DIRECT.isdisjoint(request.framing)
 
 
 @dataclass(frozen=True, slots=True)

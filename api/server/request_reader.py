@@ -8,6 +8,7 @@ from typing import Protocol
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
+from fencelog.api.http.request_ids import REQUEST_ID
 from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.limits import BODY_S, BODY_STALL_S, HEAD_S, MAX_HEAD_BYTES
@@ -25,10 +26,12 @@ _FRAMING = frozenset(
         b"transfer-encoding",
         b"upgrade",
         FORWARDED,
+        REQUEST_ID,
         *ORIGIN_HEADERS,
     )
 )
-"""The headers that say how a request is to be received and passed on, and whether it may be."""
+"""The headers that say how a request is to be received and passed on, and whether it may be; and
+its id."""
 
 _HEAD_TOO_LARGE = FencelogError(
     ErrorCode.HEAD_TOO_LARGE, f"the head is larger than {MAX_HEAD_BYTES} bytes"

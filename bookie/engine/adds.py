@@ -104,7 +104,7 @@ class Adds:
         sequence = self._journal.position.sequence
         space = cache.space if self._takes_all else 0
         for run, token in zip(runs, tokens, strict=True):
-            (ledger_id, first, count, size), lac, data = run
+            (ledger_id, first, count, size), lac, data, _ = run
             last = first + count - 1
             state = states.get(ledger_id)
             is_next = state is None or not (state.fenced or first <= state.last_entry)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.server.followed_adds import followed
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.bookie.server.read_requests import Answer, read_request_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
@@ -28,6 +29,7 @@ from fencelog.ledgers.limits import (
 from fencelog.ledgers.rpc.authentication import Authenticator
 from fencelog.ledgers.rpc.bookie_connection import as_stream
 from fencelog.ledgers.rpc.bookie_port import AddCallback
+from fencelog.ledgers.rpc.handshake import CONTEXTS
 from fencelog.ledgers.rpc.wire import (
     WRITE_LAC_BODY,
     Flag,
@@ -37,6 +39,7 @@ from fencelog.ledgers.rpc.wire import (
     encode_error,
     encode_reply,
     reply_header,
+    split_contexts,
 )
 
 _MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
@@ -100,7 +103,7 @@ class Connection(asyncio.Protocol):
         self._handshake = ServerHandshake(
             self._bookie.bookie_id, self._bookie.incarnation, server.authenticator
         )
-        self._handshake_done = False
+        self._handshake_done = self._takes_contexts = False
         self._hello_deadline: asyncio.TimerHandle | None = None
         self._runs: list[Run] = []
         self._tokens: list[_AddToken] = []
@@ -141,6 +144,10 @@ class Connection(asyncio.Protocol):
                 if frame.op == Op.ADD and not frame.flags and self._handshake_done:
                     self._runs.append(read_run(frame.body))
                     self._tokens.append((frame.request_id, len(frame.body)))
+                elif frame.op == Op.ADD and frame.flags == Flag.CONTEXTS and self._takes_contexts:
+                    contexts, run = split_contexts(frame.body)
+                    self._runs.append(read_run(run)._replace(contexts=contexts))
+                    self._tokens.append((frame.request_id, len(run)))
                 else:
                     self._add_many()
                     self._handle(frame)
@@ -199,6 +206,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._hang_up)
         elif handshake.is_accepted:
             self._handshake_done = True
+            self._takes_contexts = CONTEXTS in handshake.features
             self._frames.accept_large_frames()
             if self._hello_deadline is not None:
                 self._hello_deadline.cancel()
@@ -216,7 +224,8 @@ class Connection(asyncio.Protocol):
         runs, self._runs = self._runs, []
         tokens, self._tokens = self._tokens, []
         self._server.add_in_flight(_bytes_of(tokens))
-        self._bookie.add_many(runs, tokens, on_replies=self._added)
+        names, on_replies = followed(self._bookie.bookie_id, runs, tokens, self._added)
+        self._bookie.add_many(runs, names, on_replies=on_replies)
 
     def _added(self, tokens: Sequence[_AddToken], error: FencelogError | None) -> None:
         self._server.add_in_flight(-_bytes_of(tokens))

@@ -8,6 +8,7 @@ from typing import Any
 
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.server.followed_adds import followed
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
@@ -53,6 +54,7 @@ class LocalBookieClient:
         on_replies: AddsCallback,
     ) -> None:
         if (stranger := self._stranger(incarnation)) is None:
+            tokens, on_replies = followed(self.bookie_id, runs, tokens, on_replies)
             self._bookie.add_many(runs, tokens, on_replies=on_replies)
         else:
             asyncio.get_running_loop().call_soon(on_replies, tokens, stranger)

@@ -14,6 +14,7 @@ from fencelog.broker.append.conditions import (
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import HEADER, MAX_RANGES
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 from fencelog.ledgers.limits import (
     KIB,
     MAX_ENTRY_BYTES,
@@ -58,7 +59,8 @@ class PendingEntry:
 
     ``futures`` has one item for a whole batch, otherwise one for each message. It is emptied when
     the callers have been notified that the outcome is unknown: such an entry is never sent again.
-    ``ranges`` name the producers of its messages; None: they belong to no producer.
+    ``ranges`` name the producers of its messages; None: they belong to no producer. ``contexts``:
+    the requests of its callers, as far as they can be followed.
     """
 
     batch: bytes
@@ -70,6 +72,7 @@ class PendingEntry:
     queued_us: int = 0
     publish_time_us: int = 0
     ranges: SequenceRanges | None = None
+    contexts: Contexts = NO_CONTEXTS
 
     @property
     def is_given_up(self) -> bool:
@@ -109,6 +112,7 @@ class WaitingGroup:
     is_plain: bool = True
     """True while all of them are values only, with no key, event time or headers."""
     ranges: SequenceRanges | None = None
+    contexts: Contexts = NO_CONTEXTS
 
     @property
     def count(self) -> int:
@@ -151,6 +155,7 @@ class WaitingGroup:
             self.futures,
             is_group=True,
             queued_us=self.queued_us,
+            contexts=self.contexts,
         )
         if self.ranges is not None:
             self.ranges.cover(len(messages))

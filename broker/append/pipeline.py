@@ -19,6 +19,7 @@ guarantees:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from fencelog.broker.append.conditional_appends import CheckOwner, ConditionalAppends, Record
@@ -41,6 +42,7 @@ from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check, copy_of
 from fencelog.ledgers.format.entry_header import pack_entry
+from fencelog.ledgers.format.request_context import Contexts, merge
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 FULL_GROUPS_IN_FLIGHT = 4
@@ -52,6 +54,8 @@ ENTRIES_IN_FLIGHT = 64
 """The number of entries in flight above which all appends wait, whole batches too."""
 
 _VANISHED = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the failed ledger does not hold it")
+
+log = logging.getLogger(__name__)
 
 OnStored = Callable[[list[StoredBatch]], None]
 
@@ -145,6 +149,14 @@ class AppendPipeline:
         if not self._pump_scheduled:
             self.schedule_pump()
         return future
+
+    def follow(self, future: AppendFuture, contexts: Contexts) -> None:
+        """Have the entry of an append, which was made just now, name these requests to its bookies
+        and in log lines. An append that waits for others, or has no entry, names none."""
+        if contexts and self.queue.items:
+            last = self.queue.items[-1]
+            if last.futures and last.futures[-1] is future:
+                last.contexts = merge((last.contexts, contexts))
 
     def schedule_pump(self) -> None:
         """Hand appends to the ledger soon, since one was added to the queue."""
@@ -288,7 +300,7 @@ class AppendPipeline:
             previous_range_entry=self._last_range_entry,
         )
         try:
-            entry.entry_id = writer.append(payload)
+            entry.entry_id = writer.append(payload, entry.contexts)
         except FencelogError:
             # Nothing was sent. Its failure, or the acks that free space again, are reported
             # separately.
@@ -313,6 +325,8 @@ class AppendPipeline:
             if entry.ranges is not None:
                 self.has_producers = True
                 self.conditional.settled(entry, entry.ranges.found, offset)
+            if entry.contexts:
+                self._report(entry, offset)
             entry.succeed(self.partition, offset)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))
@@ -321,6 +335,19 @@ class AppendPipeline:
             self.count(-size)
             self._count(stored, self.tail_offset - tail_offset)
             self._on_stored(stored)
+
+    def _report(self, entry: PendingEntry, offset: int) -> None:
+        """Log that an entry of requests that can be followed is acknowledged."""
+        for context in entry.contexts:
+            fields = {
+                "request_id": context.request_id,
+                "partition": self.partition,
+                "entry_id": entry.entry_id,
+                "offset": offset,
+            }
+            if self._writer is not None:
+                fields["ledger_id"] = self._writer.ledger_id
+            log.debug("%d messages are acknowledged", entry.count, extra=fields)
 
     def _count(self, stored: list[StoredBatch], messages: int) -> None:
         """Count entries that were acknowledged together."""

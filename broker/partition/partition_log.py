@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fencelog.broker.append.access_changes import AccessChanges
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.cluster.event_recorder import NO_EVENTS, PartitionEvents
 from fencelog.broker.commits.commits import Commits
@@ -31,6 +32,7 @@ from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.broker.read.tail_cache import TailCaches
 from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.request_context import Contexts
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.model import to_json
 from fencelog.ledgers.metastore.port import Change
@@ -146,6 +148,10 @@ class PartitionLog:
             self._dispatch.apply_policy(policy)
             self._writer.apply_policy(policy)
             self._pipeline.conditional.producers.policy = policy
+
+    def follow(self, future: AppendFuture, contexts: Contexts) -> None:
+        """Name the requests of an append that was made just now, see ``AppendPipeline.follow``."""
+        self._pipeline.follow(future, contexts)
 
     @property
     def compaction(self) -> LogCompaction:

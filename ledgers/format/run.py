@@ -42,6 +42,7 @@ from fencelog.ledgers.format.digest import (
     digest_matches,
     digest_size,
 )
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 from fencelog.ledgers.limits import MAX_RUN_BYTES, MAX_RUN_ENTRIES
 
 RUN_HEADER = struct.Struct("<QQIIII")
@@ -86,11 +87,13 @@ class RunHeader(NamedTuple):
 
 class Run(NamedTuple):
     """A run, together with what its bytes say, so that they are read once for all bookies of a
-    process. ``lac``: the one that its last entry carries."""
+    process. ``lac``: the one that its last entry carries. ``contexts``: the requests that it was
+    appended for, as far as they can be followed."""
 
     header: RunHeader
     lac: int
     data: bytes
+    contexts: Contexts = NO_CONTEXTS
 
 
 def _u32_array(data: Any) -> array[int]:

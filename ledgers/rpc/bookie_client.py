@@ -11,19 +11,21 @@ from typing import Any
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, copy_of
 from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Buffer
+from fencelog.ledgers.format.run import Buffer, Run
 from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS, MAX_FENCES_AT_ONCE
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_link import BookieLink, Reply
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
+    AddsCallback,
+    AddToken,
     FenceAnswer,
     ReadReply,
     SingleAdds,
 )
 from fencelog.ledgers.rpc.fences import decode_answers, encode_fences
-from fencelog.ledgers.rpc.handshake import error_of
+from fencelog.ledgers.rpc.handshake import CONTEXTS, error_of
 from fencelog.ledgers.rpc.ranges import decode_runs, encode_ranges
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
@@ -37,6 +39,7 @@ from fencelog.ledgers.rpc.wire import (
     PlacedFrame,
     decode_object,
     encode_object,
+    with_contexts,
 )
 
 _GATHERED_FROM = 4
@@ -76,6 +79,21 @@ class TcpBookieClient(SingleAdds):
     ) -> None:
         flags = Flag.RECOVERY if recovery else Flag.NONE
         self._link.request(Op.ADD, run, flags, self._reporting(on_reply), incarnation)
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        for run, token in zip(runs, tokens, strict=True):
+            body, flags = run.data, Flag.NONE
+            if run.contexts and CONTEXTS in self._link.features:
+                body, flags = with_contexts(run.contexts, body), Flag.CONTEXTS
+            reply = self._reporting(partial(on_replies, (token,)))
+            self._link.request(Op.ADD, body, flags, reply, incarnation)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -9,7 +9,7 @@ half-open, so that one silent bookie costs one timeout and not one per request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,6 +81,11 @@ class BookieLink:
         self._refuse_until = 0.0
         self._refused = self._unavailable("not connected")
         self._closed = False
+
+    @property
+    def features(self) -> Set[str]:
+        """The features that the bookie shares; none while there is no connection."""
+        return frozenset() if self._connection is None else self._connection.features
 
     def request(
         self,

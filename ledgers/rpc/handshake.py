@@ -38,7 +38,10 @@ FEATURE_OF: Mapping[int, str] = {
 """Requests that a bookie of version 1 need not know, each with its feature. Sending one where it
 was not agreed on would end the connection, with all requests in flight on it."""
 
-FEATURES: frozenset[str] = frozenset(FEATURE_OF.values())
+CONTEXTS = "contexts"
+"""The feature of adds that are flagged CONTEXTS."""
+
+FEATURES: frozenset[str] = frozenset((*FEATURE_OF.values(), CONTEXTS))
 """The features of this release beyond version 1. A feature gets its name with the first message
 that a peer of version 1 does not know; the other end ignores names that it does not know."""
 

@@ -31,6 +31,8 @@ request before the handshake is over. Frames of a handshake hold at most MAX_HEL
 handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
 
     ADD        request: a run                          reply: -
+               flagged CONTEXTS: u32 size of the contexts, contexts
+               (ledgers/format/request_context.py), then a run
     READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
                reply:   i64 LAC, then a run that begins with the first entry
     READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
@@ -44,8 +46,8 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                request: ranges of a ledger             reply: runs (rpc/ranges.py)
     error      reply:   UTF-8 text for a person
 
-LIST_ENTRIES, ADMIN, FENCE and READ_RANGES are features (rpc/handshake.py): valid only where HELLO
-agreed on them.
+LIST_ENTRIES, ADMIN, FENCE, READ_RANGES and the flag CONTEXTS are features (rpc/handshake.py): valid
+only where HELLO agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
 per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame
@@ -64,6 +66,7 @@ import msgpack
 
 from fencelog.ledgers.errors import ErrorCode, ProtocolError
 from fencelog.ledgers.format.entry_list import MAX_LIST_BYTES, MIN_LIST_BYTES
+from fencelog.ledgers.format.request_context import Contexts, decode_contexts, encode_contexts
 from fencelog.ledgers.limits import (
     FENCE_READ_BYTES,
     MAX_ADMIN_BYTES,
@@ -81,6 +84,7 @@ READ_LAC_BODY = struct.Struct("<QqII")
 WRITE_LAC_BODY = struct.Struct("<Qq")
 LIST_ENTRIES_BODY = struct.Struct("<QQ")
 LAC_BODY = struct.Struct("<q")
+CONTEXTS_SIZE = struct.Struct("<I")
 FENCE_BODY = struct.Struct("<Qq")
 """One of the ledgers of a FENCE request."""
 FENCE_ANSWER = struct.Struct("<qqIHH")
@@ -109,6 +113,8 @@ class Flag(IntFlag):
     """Flag of READ and READ_LAC: fence the ledger durably before any reply (rule 6)."""
     ACCEPTED = 4
     """Flag of the reply to AUTH: the client is accepted."""
+    CONTEXTS = 8
+    """Flag of ADD: before the run stand the requests that it was appended for."""
 
 
 class Frame(NamedTuple):
@@ -269,6 +275,23 @@ class FrameReader:
             last += data[:size]
         else:
             self._parts.append(bytearray(data[:size]))
+
+
+def with_contexts(contexts: Contexts, run: bytes) -> bytes:
+    """Return the body of an ADD that is flagged CONTEXTS."""
+    packed = encode_contexts(contexts)
+    return b"".join((CONTEXTS_SIZE.pack(len(packed)), packed, run))
+
+
+def split_contexts(body: bytes) -> tuple[Contexts, bytes]:
+    """Return contexts and run of such a body. Raises ProtocolError."""
+    if len(body) < CONTEXTS_SIZE.size:
+        raise ProtocolError(f"an add of {len(body)} bytes")
+    (size,) = CONTEXTS_SIZE.unpack_from(body)
+    end = CONTEXTS_SIZE.size + size
+    if end > len(body):
+        raise ProtocolError(f"contexts of {size} bytes in {len(body)}")
+    return decode_contexts(body[CONTEXTS_SIZE.size : end]), body[end:]
 
 
 def encode_hello(fields: Mapping[str, Any]) -> bytes:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check, prefix_bookie
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.quorum import write_set
 
@@ -36,6 +37,7 @@ class PendingRun:
     """A run that is not acknowledged yet. ``length`` counts the ledger's bytes up to its end.
 
     ``acks`` and ``failed`` are disjoint indices into the current ensemble, of ``members``.
+    ``contexts``: the requests that it was appended for, as far as they can be followed.
     """
 
     first_entry_id: int
@@ -45,6 +47,7 @@ class PendingRun:
     members: tuple[int, ...]
     acks: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
+    contexts: Contexts = NO_CONTEXTS
 
 
 class Send(NamedTuple):
@@ -124,12 +127,14 @@ class WriterCore:
     def is_degraded(self) -> bool:
         return bool(self._failed or self._delayed)
 
-    def push(self, data: bytes, *, count: int, length: int) -> list[Send]:
+    def push(
+        self, data: bytes, *, count: int, length: int, contexts: Contexts = NO_CONTEXTS
+    ) -> list[Send]:
         """Accept the next run of ``count`` entries; they follow ``last_add_pushed`` directly."""
         check(self.finished is None and not self._sealed, "push to a finished writer")
         first = self.last_add_pushed + 1
         members = self.members_of(first, count)
-        run = PendingRun(first, first + count - 1, length, data, members)
+        run = PendingRun(first, first + count - 1, length, data, members, contexts=contexts)
         self.last_add_pushed = run.last_entry_id
         self._pending.append(run)
         ensemble = self.ensemble

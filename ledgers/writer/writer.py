@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts, merge
 from fencelog.ledgers.format.run import Run, RunHeader, build_run, run_of
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess
@@ -100,6 +101,8 @@ class LedgerWriter:
         self._on_ack = on_ack
         self._on_failure = on_failure
         self._queue: list[bytes] = []
+        self._contexts: dict[int, Contexts] | None = None
+        """The contexts of queued entries, by entry id; None: there are none, as mostly."""
         self._next_entry_id = 0
         self._length = 0
         self._length_pushed = 0
@@ -153,8 +156,9 @@ class LedgerWriter:
     def failure(self) -> FencelogError | None:
         return self._core.finished
 
-    def append(self, payload: bytes) -> int:
+    def append(self, payload: bytes, contexts: Contexts = NO_CONTEXTS) -> int:
         """Queue one entry and return its id. Entries are stored in the order of the calls.
+        ``contexts``: the requests that bookies are to know it by.
 
         Raises FencelogError before anything is queued: LEDGER_CLOSED (closing or failed),
         PAYLOAD_TOO_LARGE, OVERLOADED.
@@ -176,6 +180,9 @@ class LedgerWriter:
         self._next_entry_id += 1
         self._length += size
         self._queue.append(payload)
+        if contexts:
+            self._contexts = self._contexts or {}
+            self._contexts[entry_id] = contexts
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._outbox.flush_soon(self._flush)
@@ -244,6 +251,7 @@ class LedgerWriter:
         self._flush_scheduled = False
         queue, self._queue = self._queue, []
         core, metadata = self._core, self._core.metadata
+        known, self._contexts = self._contexts, None
         start = 0
         while start < len(queue) and core.finished is None:
             end = self._batching.end_of_run(queue, start)
@@ -260,8 +268,12 @@ class LedgerWriter:
             )
             header = RunHeader(metadata.ledger_id, first, end - start, len(data))
             self._length_pushed += sum(map(len, payloads))
-            sends = core.push(data, count=end - start, length=self._length_pushed)
-            run = Run(header, lac, data)
+            contexts = NO_CONTEXTS
+            if known is not None:
+                contexts = merge(known.get(first + i, NO_CONTEXTS) for i in range(end - start))
+            count, length = end - start, self._length_pushed
+            sends = core.push(data, count=count, length=length, contexts=contexts)
+            run = Run(header, lac, data, contexts)
             self._outbox.send(run, sends, self._incarnations, self._on_reply)
             start = end
 
@@ -280,7 +292,7 @@ class LedgerWriter:
                     self._explicit_lac.acknowledged()
                     self._tell_close()
                 case Send(run):  # once more, to a new member, before anything is acknowledged
-                    once_more = run_of(run.data)
+                    once_more = run_of(run.data)._replace(contexts=run.contexts)
                     self._outbox.send(once_more, (effect,), self._incarnations, self._on_reply)
                     self._outbox.hand_over()
                 case ChangeEnsemble():

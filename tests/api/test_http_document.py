@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from fencelog.api.admin.doctor.findings import FindingKind
-from fencelog.api.http.problems import problem
+from fencelog.api.http.problems import problem, problem_body
+from fencelog.api.http.request_ids import CurrentRequest, serving
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.broker import limits
 from fencelog.broker.cluster.events_core import EventKind, OwnerEnd
@@ -59,7 +60,8 @@ def test_the_example_of_a_problem_is_one() -> None:
     (text,) = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
     shown = json.loads(text)
     error = FencelogError(ErrorCode.OFFSET_BEYOND_TAIL, shown["detail"], tail_offset=3)
-    assert problem(error, shown["instance"]) == shown
+    with serving(CurrentRequest(shown["request_id"])):
+        assert json.loads(problem_body(error, shown["instance"])) == shown
 
 
 def test_the_limits_are_the_codes() -> None:

@@ -25,6 +25,7 @@ LOG_CORE = [
 ]
 
 CORES = {
+    "api/processes/logs/rate_limit_core.py": ["tests/api/processes/logs/test_rate_limit_core.py"],
     "ledgers/format/availability.py": ["tests/ledgers/format/test_availability.py"],
     "ledgers/format/digest.py": ["tests/ledgers/format/test_run.py"],
     "ledgers/format/entry_header.py": ["tests/ledgers/format/test_entry_header.py"],
@@ -40,6 +41,7 @@ CORES = {
     "ledgers/ledger_metadata/transitions.py": ["tests/ledgers/ledger_metadata/test_transitions.py"],
     "ledgers/rpc/receiving.py": ["tests/ledgers/rpc/test_receiving.py"],
     "ledgers/rpc/wire.py": [
+        "tests/ledgers/format/test_request_context.py",
         "tests/ledgers/rpc/test_wire.py",
         "tests/ledgers/rpc/test_receiving.py",
     ],

@@ -61,7 +61,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     ),
     "api": (
         {"client", "console", "http"},
-        {"metrics", "routing", "web_console"},
+        {"metrics", "processes.logs", "routing", "web_console"},
         {"admin.doctor", "streams", "subscriptions"},
         {"admin", "produce", "read"},
         {"server"},

@@ -11,7 +11,7 @@ from typing import Any
 
 from fencelog.api.server.app import Application, build_app
 from fencelog.api.server.serve import HttpServer, bind
-from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.append.pending import AppendResult, message_size
 from fencelog.broker.broker import Broker
 from fencelog.broker.cluster.event_recorder import EventRecorder
@@ -24,6 +24,7 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.request_context import Contexts
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.record_batch import BatchInfo, Message, encode_batch
@@ -39,6 +40,7 @@ class FakeLog:
         self.is_serving = True
         self.entries: list[StoredBatch] = []
         self.is_terminated = False
+        self.followed: list[Contexts] = []
         self.earliest_offset = 0
         self.tail_offset = 0
         self.failure: BaseException | None = None
@@ -57,6 +59,9 @@ class FakeLog:
         self, batch: bytes, info: BatchInfo, conditions: AppendConditions | None = None
     ) -> asyncio.Future[AppendResult]:
         return self._append(batch, info.count)
+
+    def follow(self, future: AppendFuture, contexts: Contexts) -> None:
+        self.followed.append(contexts)
 
     def _append(self, batch: bytes, count: int) -> asyncio.Future[AppendResult]:
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()

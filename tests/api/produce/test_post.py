@@ -13,6 +13,8 @@ from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS, MAX_PARTITIONS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ProtocolError
 from fencelog.ledgers.format.entry_header import RANGE_KEY, RANGE_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.request_context import Contexts, RequestContext
+from fencelog.ledgers.limits import MAX_CONTEXTS, MAX_REQUEST_ID_BYTES
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNTS = st.integers(0, 2**63 - 1)
@@ -44,9 +46,30 @@ POSTS = st.builds(
 )
 
 
-@given(POSTS, st.binary())
-def test_a_post_comes_back(post: Post, body: bytes) -> None:
-    assert decode_post(b"".join(encode_post(post, 3, body))) == (post, 3, body)
+CONTEXTS = st.lists(
+    st.text("abcXYZ019-_./", min_size=1, max_size=MAX_REQUEST_ID_BYTES).map(RequestContext),
+    max_size=MAX_CONTEXTS,
+).map(tuple)
+
+
+@given(POSTS, st.binary(), CONTEXTS)
+def test_a_post_comes_back(post: Post, body: bytes, contexts: Contexts) -> None:
+    frame = b"".join(encode_post(post, 3, body, contexts))
+    assert decode_post(frame) == (post, 3, body, contexts)
+
+
+def test_the_form_of_a_post_without_contexts_is_the_earlier_one() -> None:
+    post = Post(TopicName("a", "b"), None, None, None, (), None, None)
+    head, _ = encode_post(post, 3, b"")
+    assert len(msgspec.msgpack.decode(head[4:])) == 7
+
+
+def test_a_post_with_an_id_that_none_can_have_is_no_frame() -> None:
+    post = Post(TopicName("a", "b"), None, None, None, (), None, None)
+    for request_id in ("", "a b", "x" * (MAX_REQUEST_ID_BYTES + 1), "a\nb"):
+        frame = b"".join(encode_post(post, 3, b"", (RequestContext(request_id),)))
+        with pytest.raises(ProtocolError):
+            decode_post(frame)
 
 
 @given(st.binary(max_size=64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.format.request_context import RequestContext
 from fencelog.ledgers.rpc.wire import encode_reply
 from tests.api.routing.link_peer import LinkPeer, link_peer
 from tests.support.fake_broker import FakeBroker
@@ -67,6 +69,38 @@ async def test_problems_pass_through(http: httpx.AsyncClient, owner: FakeBroker)
     assert (answer.status_code, answer.json()["line"]) == (400, 1)
     beyond = await http.get(READ, params={"from": 9})
     assert (beyond.status_code, beyond.json()["tail_offset"]) == (416, 0)
+
+
+async def test_the_id_of_a_request_goes_to_the_owner(
+    http: httpx.AsyncClient, owner: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an append over the link, and as a request over it; the log of the owner names both."""
+    named = {"X-Request-Id": "mine"}
+    assert (await http.post(URL, content=b"x")).headers.get("x-request-id") is None
+    for path, headers in ((URL, {}), (f"{URL}:batch", {"content-type": "text/plain"})):
+        answer = await http.post(path, content=b"a", headers={**headers, **named})
+        assert answer.status_code == 201
+        assert answer.headers.get_list("x-request-id") == ["mine"]
+    log = owner.logs[T, 0]
+    assert log.followed.count((RequestContext("mine"),)) == 2
+    log.failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "lost")
+    caplog.set_level(logging.INFO, "fencelog.api.produce")
+    answer = await http.post(URL, content=b"x", headers=named)
+    assert answer.json()["request_id"] == answer.headers["x-request-id"] == "mine"
+    assert [line.request_id for line in caplog.records if line.name.endswith("single")] == ["mine"]  # type: ignore[attr-defined]  # a field of the call
+
+
+async def test_a_problem_of_the_owner_names_the_request_as_both_logs_do(
+    http: httpx.AsyncClient, owner: FakeBroker
+) -> None:
+    answer = await http.get(READ, params={"from": 9})
+    assert answer.status_code == 416
+    made = answer.json()["request_id"]
+    assert answer.headers.get_list("x-request-id") == [made]
+    answer = await http.get(READ, params={"from": 9}, headers={"X-Request-Id": "mine"})
+    assert answer.headers.get_list("x-request-id") == [answer.json()["request_id"]] == ["mine"]
+    unusable = await http.get(READ, params={"from": 9}, headers={"X-Request-Id": "a b"})
+    assert unusable.headers.get_list("x-request-id") == [unusable.json()["request_id"]] != ["a b"]
 
 
 async def test_event_streams_pass_through_live(http: httpx.AsyncClient, owner: FakeBroker) -> None:

@@ -66,7 +66,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     taken: list[bytes] = []
     append_now = Produce.append_now
 
-    def watched(self: Produce, post: Post, body: bytes, **how: bool) -> AppendFuture | None:
+    def watched(self: Produce, post: Post, body: bytes, **how: Any) -> AppendFuture | None:
         future = append_now(self, post, body, **how)
         if future is not None:
             taken.append(body)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import pytest
 
 from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.request_context import RequestContext
 from fencelog.ledgers.format.run import Run, read_run
+from fencelog.ledgers.rpc import handshake
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import AddToken, BookieClient
@@ -52,6 +57,56 @@ async def outcomes(
     async with asyncio.timeout(20):
         await done.wait()
     return answers
+
+
+async def test_the_requests_of_an_add_are_named_in_the_log(
+    client: tuple[BookieClient, Bookie], requests: Requests, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, bookie = client
+    incarnation = bookie.incarnation
+    await outcomes(port, [read_run(requests.run(9, 0))], incarnation)  # it is connected now
+    caplog.set_level(logging.DEBUG, "fencelog.bookie.server")
+    contexts = RequestContext("one"), RequestContext("two")
+    bookie.fence(2)
+    runs = [
+        read_run(requests.run(1, 0)),
+        read_run(requests.run(1, 1))._replace(contexts=contexts),
+        read_run(requests.run(2, 0))._replace(contexts=contexts[:1]),
+    ]
+    assert await outcomes(port, runs, incarnation) == {
+        **dict.fromkeys((0, 1)),
+        2: ErrorCode.LEDGER_FENCED,
+    }
+    named = [
+        (line.levelname, line.request_id, line.ledger_id, line.entry_id, line.bookie_id)  # type: ignore[attr-defined]  # fields of the call
+        for line in caplog.records
+    ]
+    name = bookie.bookie_id
+    assert sorted(named) == [
+        ("DEBUG", "one", 1, 1, name),
+        ("DEBUG", "two", 1, 1, name),
+        ("WARNING", "one", 2, 0, name),
+    ]
+
+
+async def test_an_older_bookie_gets_adds_without_their_requests(
+    open_bookie: OpenBookie, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end the connection upon a flag that it does not know."""
+    known = frozenset(handshake.FEATURES - {handshake.CONTEXTS})
+    monkeypatch.setattr(
+        "fencelog.bookie.server.connection.ServerHandshake",
+        partial(ServerHandshake, features=known),
+    )
+    bookie = await open_bookie()
+    server = await BookieServer.start(bookie, "127.0.0.1", 0)
+    tcp = TcpBookieClient(bookie.bookie_id, server.address)
+    context = (RequestContext("one"),)
+    for entry in range(2):
+        run = read_run(requests.run(1, entry))._replace(contexts=context)
+        assert await outcomes(tcp, [run], bookie.incarnation) == {0: None}
+    await tcp.close()
+    await server.close()
 
 
 async def test_each_of_many_adds_ends_by_itself(

@@ -20,6 +20,7 @@ from fencelog.ledgers.format.entry_header import (
     SequenceRange,
     read_entry_header,
 )
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, RequestContext
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES
 from fencelog.ledgers.record_batch import (
     BatchInfo,
@@ -315,3 +316,37 @@ async def test_links_between_entries_with_ranges_end_with_their_ledger(bench: Be
         bench.writer.ack(len(bench.writer.payloads) - 1)
         found.append(read_entry_header(bench.writer.payloads[-1]).previous_range_entry)
     assert found == [-1, 0, -1, 0]
+
+
+async def test_entries_name_the_requests_of_their_appends(bench: Bench) -> None:
+    one, two, three = (RequestContext(name) for name in ("one", "two", "three"))
+    pipeline = bench.pipeline
+    for contexts in ((one,), NO_CONTEXTS, (two,)):
+        pipeline.follow(pipeline.append_message(Message(b"x")), contexts)
+    pipeline.follow(bench.batch(b"a"), (three,))
+    pipeline.append_message(Message(b"y"))
+    await asyncio.sleep(0)
+    bench.writer.ack(0)
+    bench.writer.ack(1)
+    assert bench.writer.contexts == [(one, two), (three,), NO_CONTEXTS]
+
+
+async def test_an_append_without_an_entry_names_no_request(bench: Bench) -> None:
+    """Its error, or its answer, is there already; the entry before it belongs to others."""
+    pipeline = bench.pipeline
+    pipeline.append_message(Message(b"x"))
+    refused = pipeline.append_message(Message(b"x", b"k" * (MAX_KEY_BYTES + 1)))
+    pipeline.follow(refused, (RequestContext("one"),))
+    await asyncio.sleep(0)
+    assert bench.writer.contexts == [NO_CONTEXTS]
+    assert refused.exception() is not None
+
+
+async def test_an_entry_that_is_sent_again_names_its_requests_again(bench: Bench) -> None:
+    context = (RequestContext("one"),)
+    bench.pipeline.follow(bench.batch(b"a"), context)
+    await asyncio.sleep(0)
+    bench.mode.hold(True)
+    bench.pipeline.resolve(-1)
+    writer = await bench.next_ledger()
+    assert writer.contexts == [context]

@@ -15,6 +15,7 @@ from fencelog.ledgers.format import run as run_module
 from fencelog.ledgers.format.digest import DigestType, crc32c
 from fencelog.ledgers.format.run import (
     RUN_HEADER,
+    Run,
     build_run,
     merge_runs,
     read_run,
@@ -45,7 +46,7 @@ def test_entries_come_back_as_they_were(payloads: list[bytes]) -> None:
     assert [entry.entry_id for entry in entries] == list(range(5, 5 + len(payloads)))
     assert header.last_entry_id == entries[-1].entry_id
     assert run_lac(run, header) == 3
-    assert read_run(run) == run_of(run) == (header, 3, run)
+    assert read_run(run) == run_of(run) == Run(header, 3, run)
     assert run_length(run, header) == 100 + sum(map(len, payloads)) == entries[-1].length
 
 

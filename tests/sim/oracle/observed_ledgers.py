@@ -15,6 +15,7 @@ from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.ledgers.client import LedgerClient, NewLedger, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change, Version
 from fencelog.ledgers.recovery.recovery import FoundEnd
@@ -129,8 +130,8 @@ class ObservedWriter:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
 
-    def append(self, payload: bytes) -> int:
-        entry_id = self._writer.append(payload)
+    def append(self, payload: bytes, contexts: Contexts = NO_CONTEXTS) -> int:
+        entry_id = self._writer.append(payload, contexts)
         self._history.appended(self._ledger, entry_id, payload)
         return entry_id
 

@@ -39,7 +39,15 @@ MESSAGES = encode_batch([Message(b"%d" % n, b"key") for n in range(50)])
 async def run(examples: int, place: Path) -> tuple[int, list[str]]:
     """The number of requests, and what was wrong."""
     log = place / "log"
-    command = ["standalone", "--http", "127.0.0.1:0", "--data", str(place / "data")]
+    command = [
+        "standalone",
+        "--log-level",
+        "warning",
+        "--http",
+        "127.0.0.1:0",
+        "--data",
+        str(place / "data"),
+    ]
     command += ["--bookies", "4"]  # so that one can leave
     service = await ChildProcess.start("standalone", command, log=log)
     url = service.announcement["http"]

@@ -141,7 +141,15 @@ def append_of(number: int) -> bytes:
 async def fuzz_service(inputs: int, seed: int, place: Path) -> tuple[list[str], str]:
     """Send so many streams to a service; return the failures, and a summary."""
     log = place / "log"
-    command = ["standalone", "--http", "127.0.0.1:0", "--data", str(place / "data")]
+    command = [
+        "standalone",
+        "--log-level",
+        "warning",
+        "--http",
+        "127.0.0.1:0",
+        "--data",
+        str(place / "data"),
+    ]
     service = await ChildProcess.start("standalone", command, log=log)
     url = service.announcement["http"]
     process = psutil.Process(service.pid)
