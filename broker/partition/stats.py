@@ -133,7 +133,7 @@ class StatsTable:
         partitions = found.topics.partitions
         topics = await _largest(found.traffic, SHOWN_TOPICS)
         subscriptions = await _largest(found.backlogs, SHOWN_SUBSCRIPTIONS)
-        names = await self._learn({id_: found.topic_of[id_] for id_ in subscriptions})
+        names = await self._learn(found.topics_of(subscriptions))
         shown = _Shown(topics, {id_: names[id_] for id_ in subscriptions if id_ in names})
         await shown.fill(found)
         return BrokerStats(partitions, shown.topic_rows(found), shown.subscription_rows(found))
@@ -162,8 +162,8 @@ class _Found:
         self.backlogs: dict[str, int] = {}
         """Messages by subscription id: of subscriptions that have any, and of as many as are
         shown."""
-        self.topic_of: dict[str, str] = {}
-        """The id of the topic, of these subscriptions."""
+        self.topics_of_backlogs: list[str] = []
+        """The ids of their topics, in the same order."""
 
     def add(self, slots: Iterable[PartitionSlot]) -> None:
         traffic, total = self.traffic, self.topics
@@ -186,6 +186,12 @@ class _Found:
                 self._add_backlogs(topic_id, log.subscriptions, backlogs)
         total.partitions = len(self.slots)
 
+    def topics_of(self, subscription_ids: Iterable[str]) -> dict[str, str]:
+        """Return the ids of the topics of some of these subscriptions, by theirs."""
+        some = set(subscription_ids)
+        pairs = zip(self.backlogs, self.topics_of_backlogs, strict=True)
+        return {id_: topic_id for id_, topic_id in pairs if id_ in some}
+
     def opened(self) -> Iterator[tuple[str, PartitionSlot]]:
         """Return the slots that were open, with the ids of their topics."""
         return zip(self.topic_ids, self.slots, strict=True)
@@ -197,8 +203,11 @@ class _Found:
         for subscription_id, messages in found:
             if messages or len(backlogs) < SHOWN_SUBSCRIPTIONS:
                 total.messages += messages
-                backlogs[subscription_id] = backlogs.get(subscription_id, 0) + messages
-                self.topic_of[subscription_id] = topic_id
+                if subscription_id in backlogs:
+                    backlogs[subscription_id] += messages
+                else:
+                    backlogs[subscription_id] = messages
+                    self.topics_of_backlogs.append(topic_id)
         leases, dead_letters = table.in_delivery()
         total.leases += leases
         total.dead_letters += dead_letters
@@ -215,7 +224,7 @@ class _Shown:
 
     async def fill(self, found: _Found) -> None:
         """Add up the partitions of the rows, as they are now."""
-        with_subscriptions = {found.topic_of[id_] for id_ in self._subscriptions}
+        with_subscriptions = set(found.topics_of(self._subscriptions).values())
         wanted = with_subscriptions | self._topics.keys()
         places = [slot for topic_id, slot in found.opened() if topic_id in wanted]
         for first in range(0, len(places), SHOWN_AT_ONCE):
