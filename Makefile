@@ -59,7 +59,7 @@ bench-metrics: $(VENV)/.installed-all  ## Scrape /metrics of 1,000, 10,000 and 3
 # -- checking --------------------------------------------------------------------------------------
 
 .PHONY: test
-test: java chromium lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
+test: java chromium prometheus lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
 
 .PHONY: pytest
 pytest: $(VENV)/.installed-all $(VENV)/.compiled $(if $(ARGS),,$(OLDEST_INSTALLED))  ## Run the tests alone (ARGS="tests/bookie -k journal")
@@ -191,6 +191,20 @@ chromium:
 	    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	      chromium fonts-dejavu-core; } \
 	  || { echo "Chromium is needed for the tests of the console: apt install chromium" >&2; exit 1; }
+
+# Prometheus and promtool for the tests of k8s/monitoring: Debian's package, unpacked and not installed,
+# so that no service is started. Others are told its name.
+.PHONY: prometheus
+prometheus: $(VENV)/.created
+	@test -x $(VENV)/prometheus/usr/bin/promtool \
+	  || { command -v promtool && command -v prometheus; } >/dev/null \
+	  || { scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && chmod 755 "$$scratch" \
+	    && { (cd "$$scratch" && apt-get download -qq prometheus 2>/dev/null) \
+	      || { test "$$(id -u)" = 0 && apt-get update -qq \
+	        && (cd "$$scratch" && apt-get download -qq prometheus); }; } \
+	    && dpkg -x "$$scratch"/prometheus_*.deb $(VENV)/prometheus; } \
+	  || { echo "Prometheus is needed for the tests of k8s/monitoring: apt install prometheus" >&2; \
+	    exit 1; }
 
 .PHONY: constraints
 constraints:  ## Resolve constraints.txt anew

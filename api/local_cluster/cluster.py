@@ -44,7 +44,8 @@ class ClusterConfig:
     ``session_ms``: how long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two.
     ``places``: of processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``,
     ``broker-1``). ``racks``: of bookies, by name. ``autorecovery``: the options of a process that
-    heals the cluster (None: none runs). ``record_events``: by brokers, in the timeline."""
+    heals the cluster (None: none runs). ``record_events``: by brokers, in the timeline.
+    ``health``: bookies tell theirs, and their metrics, at a free port."""
 
     data_dir: Path
     bookies: int = 3
@@ -57,6 +58,7 @@ class ClusterConfig:
     racks: Mapping[str, str] = field(default_factory=dict)
     autorecovery: tuple[str, ...] | None = None
     record_events: bool = True
+    health: bool = False
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class Cluster:
         command = ["bookie", *data, "--listen", f"{self._place(name).host}:0", "--id", name]
         command += ["--read-only-at", str(read_only_at), *["--repair-cookie"] * repair_cookie]
         command += self._place(name).consent
+        if self.config.health:
+            command += ["--health", f"{self._place(name).host}:0"]
         if (rack := self.config.racks.get(name)) is not None:
             command += ["--rack", rack]
         return await self._start(self.bookies, name, command)

@@ -1,0 +1,222 @@
+"""A real Prometheus that scrapes a real cluster: the alert of each fault fires, and no other.
+
+It is given the rules of ``k8s/monitoring`` with one change: ``for`` is two seconds everywhere. The
+expressions, with their windows, are as written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from fencelog.api.local_cluster.child_process import fencelog_command
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from tests.support.prometheus import DASHBOARDS, MONITORING, panels, program
+
+pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
+
+OF_THE_MACHINE = {
+    *("FencelogAppendsSlow", "FencelogBookieDiskFillsUp", "FencelogBookieDiskFull"),
+    "FencelogJournalSlow",
+}
+"""The alerts that a slow or full machine raises by itself."""
+
+SEEN_S = 60.0
+STEADY_S = 5.0
+"""More than twice ``for``: what is wrong for that long has fired."""
+
+WITHOUT_AN_EVENT = {
+    *("Problems", "Violations", "Age of the checks", "Bytes of bookies"),
+}
+"""The panels about what has not happened in a young cluster that is well."""
+
+
+class Prometheus:
+    """A running server."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the samples of an expression."""
+        answer = await self._client.post("/api/v1/query", data={"query": expression})
+        assert answer.status_code == 200, f"{expression}: {answer.text}"
+        found: list[dict[str, Any]] = answer.json()["data"]["result"]
+        return found
+
+    async def alerts(self, state: str) -> dict[str, dict[str, str]]:
+        """Return the labels of the alerts in a state by name, without those of the machine."""
+        found = (await self._client.get("/api/v1/alerts")).json()["data"]["alerts"]
+        return {
+            alert["labels"]["alertname"]: alert["labels"]
+            for alert in found
+            if alert["state"] == state and alert["labels"]["alertname"] not in OF_THE_MACHINE
+        }
+
+    async def loaded(self) -> set[str]:
+        """Return the names of the rules that are loaded and evaluated without an error."""
+        groups = (await self._client.get("/api/v1/rules")).json()["data"]["groups"]
+        loaded = [rule for group in groups for rule in group["rules"]]
+        assert not [rule for rule in loaded if rule.get("lastError")]
+        return {rule["name"] for rule in loaded if rule["health"] == "ok"}
+
+
+def free_address() -> str:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{chosen.getsockname()[1]}"
+
+
+def configure(folder: Path, cluster: Cluster) -> set[str]:
+    """Write the configuration; return the names of the rules."""
+    rules = yaml.safe_load((MONITORING / "rules.yaml").read_text("utf-8"))
+    every = [rule for group in rules["groups"] for rule in group["rules"]]
+    for rule in every:
+        if "for" in rule:
+            rule["for"] = "2s"
+    config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text("utf-8"))
+    config["global"] = {"scrape_interval": "500ms", "evaluation_interval": "500ms"}
+    config["global"]["scrape_timeout"] = "500ms"
+    urls = {
+        "broker": cluster.urls,
+        "bookie": [bookie.announcement["health"] for bookie in cluster.bookies],
+    }
+    for job in config["scrape_configs"]:
+        (given,) = job["static_configs"]
+        given["targets"] = [url.removeprefix("http://") for url in urls[job["job_name"]]]
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules), "utf-8")
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    return {rule.get("alert") or rule["record"] for rule in every}
+
+
+@contextlib.asynccontextmanager
+async def prometheus(folder: Path) -> AsyncIterator[Prometheus]:
+    """Run a server on a free port of loopback."""
+    address = free_address()
+    with (folder / "prometheus.log").open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            program("prometheus"),
+            f"--config.file={folder / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={address}",
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False) as client:
+
+            async def is_ready() -> bool:
+                with contextlib.suppress(httpx.TransportError):
+                    return (await client.get("/-/ready")).status_code == 200
+                return False
+
+            await until(is_ready)
+            yield Prometheus(client)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SEEN_S):
+        while not await holds():  # noqa: ASYNC110 - a condition without an event
+            await asyncio.sleep(0.2)
+
+
+async def run(*words: str) -> None:
+    process = await asyncio.create_subprocess_exec(*fencelog_command(*words))
+    assert await process.wait() == 0
+
+
+async def use(url: str) -> None:
+    """Append and read without end, through a subscription whose messages are not all
+    acknowledged."""
+    topic = f"{url}/v1/topics/shop/orders"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.put(topic)).status_code == 201
+        assert (await client.put(f"{topic}/subscriptions/billing")).status_code == 201
+        while True:
+            await client.post(f"{topic}/messages", content=b"x" * 100)
+            pull = {"consumer": "c", "max": 1}
+            await client.post(f"{topic}/subscriptions/billing:pull", json=pull)
+            await client.get(f"{topic}/messages", params={"offset": 0})
+            await asyncio.sleep(0.1)
+
+
+async def only_fires(server: Prometheus, expected: dict[str, dict[str, str]]) -> None:
+    """Wait until these alerts fire, with these labels, and see that no others do."""
+
+    async def are_firing() -> bool:
+        return (await server.alerts("firing")).keys() >= expected.keys()
+
+    await until(are_firing)
+    await asyncio.sleep(STEADY_S)
+    firing = await server.alerts("firing")
+    assert firing.keys() == expected.keys()
+    for name, labels in expected.items():
+        assert labels.items() <= firing[name].items()
+
+
+async def test_a_fault_raises_its_alert(tmp_path: Path) -> None:
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    config = ClusterConfig(
+        tmp_path / "cluster",
+        bookies=4,
+        brokers=1,
+        http_port=0,
+        session_ms=4000,
+        autorecovery=("--look-ms", "500"),
+        health=True,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running_cluster(config))
+        names = configure(folder, cluster)
+        using = asyncio.create_task(use(cluster.urls[0]))
+        stack.callback(using.cancel)
+        server = await stack.enter_async_context(prometheus(folder))
+
+        async def is_well() -> bool:
+            nothing = not await server.alerts("firing") and not await server.alerts("pending")
+            return nothing and len(await server.query("up == 1")) == 5
+
+        await until(is_well)
+        await asyncio.sleep(STEADY_S)
+        await only_fires(server, {})
+        assert await server.loaded() == names
+        await _try_every_panel(server)
+
+        read_only = ("bookies", "read-only", "bookie-1")
+        await run(*read_only, "on", "--metadata", cluster.metadata)
+        await only_fires(server, {"FencelogBookieReadOnly": {"bookie": "bookie-1"}})
+        await run(*read_only, "off", "--metadata", cluster.metadata)
+        await until(is_well)
+
+        killed = cluster.bookies[3]
+        address = killed.announcement["health"].removeprefix("http://")
+        await killed.kill()
+        await only_fires(server, {"FencelogBookieDown": {"instance": address}})
+        assert not using.done()
+
+
+async def _try_every_panel(server: Prometheus) -> None:
+    """Ask what every panel asks: no query is refused, and those have an answer that must."""
+    empty = set()
+    for path in DASHBOARDS:
+        for panel in panels(path):
+            for target in panel["targets"]:
+                asked = target["expr"].replace("$__rate_interval", "1m")
+                for variable in ("namespace", "topic", "subscription", "bookie"):
+                    asked = asked.replace(f'"${variable}"', '".*"')
+                assert "$" not in asked
+                if not await server.query(asked):
+                    empty.add(panel["title"])
+    assert empty == WITHOUT_AN_EVENT
