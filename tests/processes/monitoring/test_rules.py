@@ -11,8 +11,7 @@ import yaml
 
 from fencelog.api.metrics.table import TABLE, MetricKind
 from k8s.monitoring.render import rendered
-from tests.support.house import ROOT
-from tests.support.prometheus import (
+from tests.processes.monitoring.prometheus import (
     DASHBOARDS,
     MONITORING,
     OF_TARGETS,
@@ -22,6 +21,7 @@ from tests.support.prometheus import (
     program,
     rules,
 )
+from tests.support.house import ROOT
 
 RECORDED = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}

@@ -19,7 +19,7 @@ import yaml
 
 from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
-from tests.support.prometheus import DASHBOARDS, MONITORING, panels, program
+from tests.processes.monitoring.prometheus import DASHBOARDS, MONITORING, panels, program
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -144,10 +144,13 @@ async def use(url: str) -> None:
         assert (await client.put(topic)).status_code == 201
         assert (await client.put(f"{topic}/subscriptions/billing")).status_code == 201
         while True:
-            await client.post(f"{topic}/messages", content=b"x" * 100)
             pull = {"consumer": "c", "max": 1}
-            await client.post(f"{topic}/subscriptions/billing:pull", json=pull)
-            await client.get(f"{topic}/messages", params={"offset": 0})
+            for answer in (
+                await client.post(f"{topic}/messages", content=b"x" * 100),
+                await client.post(f"{topic}/subscriptions/billing:pull", json=pull),
+                await client.get(f"{topic}/partitions/0/messages", params={"limit": 1}),
+            ):
+                assert answer.is_success, answer.text
             await asyncio.sleep(0.1)
 
 
@@ -192,6 +195,7 @@ async def test_a_fault_raises_its_alert(tmp_path: Path) -> None:
         await asyncio.sleep(STEADY_S)
         await only_fires(server, {})
         assert await server.loaded() == names
+        assert not using.done(), using.result()
         await _try_every_panel(server)
 
         read_only = ("bookies", "read-only", "bookie-1")
@@ -204,7 +208,7 @@ async def test_a_fault_raises_its_alert(tmp_path: Path) -> None:
         address = killed.announcement["health"].removeprefix("http://")
         await killed.kill()
         await only_fires(server, {"FencelogBookieDown": {"instance": address}})
-        assert not using.done()
+        assert not using.done(), using.result()
 
 
 async def _try_every_panel(server: Prometheus) -> None:

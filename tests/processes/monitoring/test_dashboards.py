@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.prometheus import DASHBOARDS, panels
+from tests.processes.monitoring.prometheus import DASHBOARDS, panels
 
 UNITS = {"Bps", "bool_on_off", "bytes", "cps", "none", "percentunit", "s"}
 
