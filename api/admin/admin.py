@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
-from fencelog.api.admin.json_line import JsonLine
 from fencelog.api.admin.models import (
     PROBLEM_RESPONSES,
     Bookies,
     BrokerEntry,
     Brokers,
+    JsonLine,
     Owners,
     PartitionOwner,
     RegisteredBookie,
@@ -34,6 +34,7 @@ from fencelog.broker.names import NAME_PATTERN, TopicName, check_name
 from fencelog.broker.policy import from_json
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+from fencelog.ledgers.rpc.bookie_port import BookieInfo
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -147,16 +148,12 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
 
     @router.get("/bookies", tags=["cluster"])
     async def list_bookies(request: Request) -> Bookies:
-        """List the registered bookies and their addresses."""
+        """List the registered bookies, as they have registered. With address, rack and the space
+        of the fullest disk."""
         refuse_query(request)
-        addresses, read_only = bookies.addresses(), set(bookies.read_only())
+        addresses, ids = bookies.addresses(), {*bookies.available(), *bookies.read_only()}
         found = [
-            RegisteredBookie(
-                bookie_id=bookie_id,
-                address=addresses.get(bookie_id),
-                is_read_only=bookie_id in read_only,
-            )
-            for bookie_id in sorted({*bookies.available(), *read_only})
+            registered_bookie(bookies.describe(each), addresses.get(each)) for each in sorted(ids)
         ]
         return Bookies(bookies=found)
 
@@ -169,6 +166,18 @@ def _add_sweep(router: APIRouter, broker: Broker) -> None:
         refuse_query(request, "dry_run")
         swept = await (broker.sweep.find() if dry_run else broker.sweep.sweep())
         return SweepReport.model_validate(asdict(swept))
+
+
+def registered_bookie(info: BookieInfo, address: str | None) -> RegisteredBookie:
+    return RegisteredBookie(
+        bookie_id=info.bookie_id,
+        address=address,
+        rack=info.rack,
+        is_read_only=info.is_read_only,
+        is_full=info.is_full,
+        free_bytes=info.free_bytes if info.total_bytes else None,
+        total_bytes=info.total_bytes or None,
+    )
 
 
 def topic_model(info: TopicInfo) -> Topic:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+
+
+class JsonLine(JSONResponse):
+    """An answer in JSON that ends its line, for people at a terminal."""
+
+    def render(self, content: object) -> bytes:
+        return super().render(content) + b"\n"
 
 
 class Topic(BaseModel):
@@ -144,11 +152,17 @@ class Opened(BaseModel):
 
 
 class RegisteredBookie(BaseModel):
-    """A registered bookie. ``is_read_only``: it takes no entries."""
+    """A registered bookie. ``is_read_only``: it takes no entries; ``is_full``: because of its
+    disks; ``free_bytes`` of ``total_bytes``: of the disk with the least free space, as it was up to
+    a minute ago, null if that was not stated."""
 
     bookie_id: str
     address: str | None
+    rack: str
     is_read_only: bool
+    is_full: bool
+    free_bytes: int | None
+    total_bytes: int | None
 
 
 class Bookies(BaseModel):

@@ -15,9 +15,10 @@ from starlette.routing import BaseRoute, Match, Route
 
 from fencelog.api.admin.admin import admin_router
 from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
+from fencelog.api.admin.bookie_table import add_bookie_table
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.doctor_routes import add_doctor_routes
-from fencelog.api.admin.json_line import JsonLine
+from fencelog.api.admin.models import JsonLine
 from fencelog.api.admin.subscription_table_routes import add_subscription_table
 from fencelog.api.admin.topic_table_routes import add_topic_table
 from fencelog.api.http.asgi import AsgiApp, Scope
@@ -96,6 +97,7 @@ def build_framework(
     add_topic_table(router, broker, peers)
     add_subscription_table(router, broker, peers)
     add_subscription_routes(router, broker, lifecycle)
+    add_bookie_table(router, bookies)
     add_autorecovery_routes(router, healing)
     add_doctor_routes(router, broker, peers, doctor)
     app = FastAPI(

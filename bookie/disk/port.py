@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -98,6 +98,24 @@ class DiskSpace:
     total_bytes: int
     free_bytes: int
     """The number of bytes that may still be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySpace:
+    """A directory of a bookie, the kinds of data that it ``holds``, and the space of its disk."""
+
+    path: Path
+    holds: tuple[str, ...]
+    space: DiskSpace
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON-compatible values."""
+        return {
+            "path": str(self.path),
+            "holds": list(self.holds),
+            "total_bytes": self.space.total_bytes,
+            "free_bytes": self.space.free_bytes,
+        }
 
 
 class Disk(Protocol):

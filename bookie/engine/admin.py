@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from fencelog.bookie.disk.port import DirectorySpace
 from fencelog.bookie.engine.shard import Shard
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -34,7 +35,7 @@ class Administered(Protocol):
     host: Host
     status_parts: dict[str, StatusPart]
 
-    async def free_bytes(self) -> int: ...
+    async def spaces(self) -> list[DirectorySpace]: ...
 
 
 async def administer(verbs: Mapping[str, Verb], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +74,7 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
     async def status(given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {})
         states = [shard.states for shard in bookie.shards]
+        spaces = await bookie.spaces()
         parts = {name: part() for name, part in bookie.status_parts.items()}
         return {
             "bookie_id": bookie.bookie_id,
@@ -84,7 +86,8 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
             "read_only_since_us": bookie.read_only_since_us,
             "ledgers": sum(known.count for known in states),
             "ledgers_in_limbo": sum(len(known.in_limbo) for known in states),
-            "free_bytes": await bookie.free_bytes(),
+            "free_bytes": min(each.space.free_bytes for each in spaces),
+            "directories": [each.to_json() for each in spaces],
             **parts,
         }
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import Disk, DiskSpace, IoThread
+from fencelog.bookie.disk.port import DirectorySpace, Disk, DiskSpace, IoThread
 from fencelog.bookie.engine.admin import StatusPart, Verb, own_verbs
 from fencelog.bookie.engine.entry_list import list_entries
 from fencelog.bookie.engine.fence_answers import fence_and_read
@@ -304,10 +304,10 @@ class Bookie:
         """Return the space of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
         return await self._io_thread.run(self._directory.space)
 
-    async def free_bytes(self) -> int:
-        """Return the free bytes of the fullest of its disks. Raises
+    async def spaces(self) -> list[DirectorySpace]:
+        """Return the space of the disk of every directory. Raises
         FencelogError(STORAGE_FAILED)."""
-        return (await self.space()).free_bytes
+        return await self._io_thread.run(self._directory.spaces)
 
     async def clear_limbo(self, ledger_id: int) -> None:
         """Take a ledger that was repaired out of limbo, durably; it stays fenced. A ledger that is

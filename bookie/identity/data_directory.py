@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import DirectoryLock, Disk, DiskSpace
+from fencelog.bookie.disk.port import DirectoryLock, DirectorySpace, Disk, DiskSpace
 from fencelog.bookie.identity.cookies import (
     DATA,
     Identity,
@@ -126,11 +126,20 @@ class DataDirectory:
     def space(self) -> DiskSpace:
         """Return the space of the disk with the least free space. Raises
         FencelogError(STORAGE_FAILED)."""
-        paths = {self.path}
+        return min((each.space for each in self.spaces()), key=lambda space: space.free_bytes)
+
+    def spaces(self) -> list[DirectorySpace]:
+        """Return the space of the disk of every directory. Raises
+        FencelogError(STORAGE_FAILED)."""
+        holds: dict[Path, set[str]] = {self.path: {"identity"}}
         for shard in self.shards:
-            paths |= {shard.paths.journal, shard.paths.ledgers}
+            holds.setdefault(shard.paths.journal, set()).add("journal")
+            holds.setdefault(shard.paths.ledgers, set()).add("ledgers")
         try:
-            return min(map(self._disk.space, sorted(paths)), key=lambda space: space.free_bytes)
+            return [
+                DirectorySpace(path, tuple(sorted(holds[path])), self._disk.space(path))
+                for path in sorted(holds)
+            ]
         except OSError as error:
             raise FencelogError(
                 ErrorCode.STORAGE_FAILED, f"cannot tell the free space of {self.path}: {error}"

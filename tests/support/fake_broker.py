@@ -28,6 +28,8 @@ from fencelog.ledgers.format.request_context import Contexts
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.record_batch import BatchInfo, Message, encode_batch
+from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
+from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
 
 PUBLISH_TIME = 1_700_000_000_000_000
 
@@ -257,6 +259,12 @@ class FakeBookies:
 
     def read_only(self) -> list[str]:
         return []
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return BookieInfo(bookie_id)
+
+    def client(self, bookie_id: str) -> BookieClient:
+        return AbsentBookie(bookie_id)
 
     def addresses(self) -> dict[str, str]:
         return {"b1": "127.0.0.1:1"}

@@ -17,6 +17,8 @@ from fencelog.broker.names import TopicName
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
+from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
@@ -28,6 +30,12 @@ class NamedBookies:
 
     def read_only(self) -> list[str]:
         return []
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return BookieInfo(bookie_id)
+
+    def client(self, bookie_id: str) -> BookieClient:
+        return AbsentBookie(bookie_id)
 
     def addresses(self) -> dict[str, str]:
         return {}

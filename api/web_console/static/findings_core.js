@@ -82,14 +82,20 @@ export function aboutTopic(findings, topic, settings) {
   return [...own, ...causes];
 }
 
-/** The state of a registered bookie in a word. @param {Finding[] | null} findings null: not known @param {string} bookie */
-export function bookieState(findings, bookie) {
-  if (findings === null) return 'not known';
-  const kinds = new Set(findings.filter((each) => each.subject === bookie).map((each) => each.kind));
+/** The bookies that are registered, and those that are not running. @param {Finding[] | null} findings @param {any[]} registered @returns {any[]} */
+export function withAbsent(findings, registered) {
+  const absent = (findings ?? []).filter((each) => each.kind === 'bookie_absent' && !registered.some((one) => one.bookie_id === each.subject));
+  return [...registered, ...absent.map((each) => ({bookie_id: each.subject, rack: '–', address: '–', is_read_only: false, is_full: false, free_bytes: null, total_bytes: null}))];
+}
+
+/** The state of a bookie in a word. @param {Finding[] | null} findings null: not known @param {{bookie_id: string, is_read_only: boolean, is_full: boolean}} bookie */
+export function bookieState(findings, {bookie_id: bookie, is_read_only: isReadOnly, is_full: isFull}) {
+  const kinds = new Set((findings ?? []).filter((each) => each.subject === bookie).map((each) => each.kind));
   /** @type {[string, string][]} */
-  const words = [['bookie_unreachable', 'does not answer'], ['bookie_read_only', 'takes no entries'],
+  const words = [['bookie_absent', 'not running'], ['bookie_unreachable', 'does not answer'], ['bookie_read_only', 'takes no entries'],
     ['bookie_in_limbo', 'in limbo'], ['bookie_leaving', 'leaves'], ['disk_filling', 'its disk fills up']];
-  return words.find(([kind]) => kinds.has(kind))?.[1] ?? 'serves';
+  const found = words.find(([kind]) => kinds.has(kind))?.[1] ?? (isReadOnly ? 'takes no entries' : findings === null ? 'not known' : 'serves');
+  return found === 'takes no entries' && isFull ? 'takes no entries: its disk is full' : found;
 }
 
 /** The state of a registered broker in a word. @param {Finding[] | null} findings null: not known @param {{broker_id: string, draining: boolean}} broker */

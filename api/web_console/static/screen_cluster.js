@@ -1,9 +1,10 @@
-// The cluster: brokers with drain and undrain, the partitions that one of them has open, and what has
-// happened.
+// The cluster: brokers with drain and undrain, the partitions that one of them has open, bookies, and
+// what has happened.
 
+import './bookies.js';
 import './timeline.js';
 import {DOCTOR_MS, DOCTOR_PATH} from './findings.js';
-import {bookieState, brokerState} from './findings_core.js';
+import {brokerState} from './findings_core.js';
 import {answered, empty, link, table} from './parts.js';
 import {clock, count, rate} from './format.js';
 import {params} from './route.js';
@@ -13,16 +14,14 @@ import {View, effect, h, signal} from './view.js';
 class Cluster extends View {
   begin() {
     this.brokers = new Resource(() => 'v1/brokers', 1500);
-    this.bookies = new Resource(() => 'v1/bookies', 1500);
     this.doctor = new Resource(() => DOCTOR_PATH, DOCTOR_MS);
-    this.leaving = new Resource(() => 'v1/admin/decommissions', 5000);
     /** @type {Resource | null} */
     this.one = null;
     this.outcome = signal('');
     this.asking = signal('');
     /** @type {string | undefined} */
     let shown;
-    this.endings.push(() => [this.brokers, this.bookies, this.doctor, this.leaving, this.one].forEach((each) => each?.end()), effect(() => {
+    this.endings.push(() => [this.brokers, this.doctor, this.one].forEach((each) => each?.end()), effect(() => {
       const {broker} = params.value;
       if (broker === shown) return;
       shown = broker;
@@ -63,12 +62,7 @@ class Cluster extends View {
       broker && this.one && [h('h2', null, `Partitions of ${broker}`), answered(this.one.shown.value, 'its partitions', (data) => (data.owned.length
         ? table(`Partitions of ${broker}`, ['Partition', 'Epoch', 'Written', 'Read', 'Messages'], data.owned.map((/** @type {any} */ each) => h('tr', {key: `${each.topic} ${each.partition}`}, h('th', {scope: 'row'}, link(`${each.topic}, partition ${each.partition}`, 'partition', {topic: each.topic, partition: each.partition})), h('td', null, each.epoch), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, count(each.tail_offset - each.earliest_offset)))))
         : empty('It has no partition open', 'Partitions are opened when they are asked for.')))],
-      h('h2', null, 'Bookies'),
-      answered(this.bookies.shown.value, 'the bookies', (data) => {
-        const jobs = new Map((this.leaving.shown.value.data?.decommissions ?? []).map((/** @type {any} */ each) => [each.bookie_id, each]));
-        return data.bookies.length ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, jobs.has(each.bookie_id) ? `leaves: ${jobs.get(each.bookie_id).phase}` : bookieState(found, each.bookie_id)))))
-          : empty('No bookie is registered', 'Nothing can be stored: start a bookie.');
-      }),
+      h('fencelog-bookies', {live: true, key: 'bookies'}),
       h('fencelog-timeline', {live: true, key: 'timeline'}),
     ];
   }

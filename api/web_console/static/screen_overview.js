@@ -1,7 +1,9 @@
 // The overview: what is wrong, who serves, who stores, how much comes and goes.
 
+import {diskBar} from './bookies.js';
+import {diskOf} from './bookies_core.js';
 import {DOCTOR_MS, DOCTOR_PATH, findingList} from './findings.js';
-import {bookieState, brokerState, counted, together} from './findings_core.js';
+import {bookieState, brokerState, counted, together, withAbsent} from './findings_core.js';
 import {clock, count, rate} from './format.js';
 import {answered, empty, link, table} from './parts.js';
 import {Resource} from './service.js';
@@ -80,7 +82,7 @@ class Overview extends View {
       }),
       h('h2', null, 'Bookies'),
       answered(this.bookies.shown.value, 'the bookies', (data) => (data.bookies.length
-        ? table('Bookies', ['Bookie', 'Address', 'State'], data.bookies.map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.address ?? 'in this process'), h('td', null, bookieState(found, each.bookie_id)))))
+        ? table('Bookies', ['Bookie', 'Rack', 'State', 'Fullest disk'], withAbsent(found, data.bookies).map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.rack), h('td', null, bookieState(found, each)), h('td', null, diskBar(diskOf(each.free_bytes, each.total_bytes))))))
         : empty('No bookie is registered', 'Nothing can be stored: start a bookie.'))),
     ];
   }

@@ -96,7 +96,15 @@ async def test_mistakes_are_problems(
 async def test_what_the_cluster_is(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/brokers")).json()["brokers"][0]["broker_id"] == "a"
     bookies = (await http.get("/v1/bookies")).json()["bookies"]
-    assert bookies[0] == {"bookie_id": "b1", "address": "127.0.0.1:1", "is_read_only": False}
+    assert bookies[0] == {
+        "bookie_id": "b1",
+        "address": "127.0.0.1:1",
+        "rack": "default",
+        "is_read_only": False,
+        "is_full": False,
+        "free_bytes": None,
+        "total_bytes": None,
+    }
     assert [(b["bookie_id"], b["address"]) for b in bookies[1:]] == [("b2", None), ("b3", None)]
     assert (await http.get("/v1/topics/ns/t/owners")).json() == {"owners": []}
 
@@ -180,6 +188,7 @@ ROUTES = {
     "/v1/brokers/{broker_id}:drain",
     "/v1/brokers/{broker_id}:undrain",
     "/v1/bookies",
+    "/v1/admin/bookies",
     "/v1/sweep",
     "/v1/admin/auditor",
     "/v1/admin/doctor",

@@ -252,6 +252,34 @@ async def test_a_full_disk_is_on_the_page_in_time_and_why_appends_fail(
     assert min(took) < FAILURE_SHOWN_MS, took
 
 
+async def test_a_bookie_that_leaves_is_followed_until_it_may_be_stopped(
+    http: httpx.AsyncClient, open_console: OpenPage
+) -> None:
+    topic = await put(http, "shop/leaving", ensemble_size=3, write_quorum=3, ack_quorum=2)
+    async with open_console("?screen=cluster") as page:
+        bookies = page.get_by_role("region", name="Bookies", exact=True)
+        row = bookies.get_by_role("row", name="bookie-1")
+        await expect(row).to_contain_text("default", timeout=PATIENCE_MS)
+        await expect(row).to_contain_text("GiB, ", timeout=PATIENCE_MS)
+        await page.get_by_text("Directories and their disks").press("Enter")
+        directories = page.get_by_role("region", name="Directories", exact=True)
+        small = directories.get_by_role("row", name=SMALL).first
+        await expect(small).to_contain_text(f"free of {SMALL_DISK_MIB} MiB", timeout=PATIENCE_MS)
+        await expect(page.get_by_text("No ledger is known to lack copies")).to_be_visible()
+        (await http.post("/v1/admin/decommissions/bookie-1")).raise_for_status()
+        await expect(row).to_contain_text("leaves: ", timeout=PATIENCE_MS)
+        leaver = page.get_by_role("region", name="Bookies that leave").get_by_role(
+            "row", name="bookie-1"
+        )
+        await append(http, topic)
+        await expect(leaver).to_contain_text(
+            "No ledger names it any more: stop it.", timeout=2 * PATIENCE_MS
+        )
+        (await http.delete("/v1/admin/decommissions/bookie-1")).raise_for_status()
+        await expect(leaver).to_have_count(0, timeout=PATIENCE_MS)
+    (await http.delete(topic)).raise_for_status()
+
+
 async def test_which_subscription_holds_back_space(
     http: httpx.AsyncClient, open_console: OpenPage
 ) -> None:

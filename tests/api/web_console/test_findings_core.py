@@ -106,11 +106,25 @@ async def test_the_state_of_a_bookie_is_its_worst_finding_or_not_known(modules: 
     limbo = finding("bookie_in_limbo", "b1")
     states = await core(
         modules,
-        "['b1', 'b2', 'b3'].map((each) => m.bookieState(said, each))",
+        "['b1', 'b2', 'b3'].map((bookie_id) => m.bookieState(said, {bookie_id}))",
         [limbo, *READ_ONLY],
     )
     assert states == ["takes no entries", "takes no entries", "serves"]
-    assert await core(modules, "m.bookieState(said, 'b1')", None) == "not known"
+    assert await core(modules, "m.bookieState(said, {bookie_id: 'b1'})", None) == "not known"
+    registered = "{bookie_id: 'b3', is_read_only: true, is_full: %s}"
+    full = f"m.bookieState(said, {registered % 'true'})"
+    assert await core(modules, full, None) == "takes no entries: its disk is full"
+    assert await core(modules, full, [finding("bookie_unreachable", "b3")]) == "does not answer"
+    operator = f"m.bookieState(said, {registered % 'false'})"
+    assert await core(modules, operator, []) == "takes no entries"
+
+
+async def test_a_bookie_that_is_not_running_is_listed_too(modules: Page) -> None:
+    gone = [finding("bookie_absent", "b2"), finding("bookie_absent", "b1")]
+    code = """m.withAbsent(said, [{bookie_id: 'b1'}]).map((each) =>
+        [each.bookie_id, m.bookieState(said, each)])"""
+    assert await core(modules, code, gone) == [["b1", "not running"], ["b2", "not running"]]
+    assert await core(modules, code, None) == [["b1", "not known"]]
 
 
 async def test_a_broker_that_does_not_answer_is_not_said_to_serve(modules: Page) -> None:

@@ -24,13 +24,13 @@ SCREENS = {
     f"?screen=messages&topic={TOPIC}&partition=0": ".row",
     "?screen=subscriptions": ".row[role=option]",
     f"?screen=subscriptions&topic={TOPIC}": ".row[role=option]",
-    f"?screen=subscription&topic={TOPIC}&subscription=billing": "tbody tr",
+    f"?screen=subscription&topic={TOPIC}&subscription=billing": "[aria-label=Partitions] tbody tr",
     "?screen=cluster": "tbody tr",
     "?screen=nothing": ".refused",
 }
 ELEMENTS = (
     *("console", "overview", "topics", "topic", "partition", "messages", "cluster"),
-    *("subscriptions", "subscription", "troubles", "copyable", "timeline"),
+    *("subscriptions", "subscription", "troubles", "copyable", "timeline", "bookies"),
 )
 """All custom elements, without what their names begin with."""
 

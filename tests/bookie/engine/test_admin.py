@@ -54,7 +54,15 @@ async def test_status_says_what_the_bookie_is(
     await bookie.shard(3).remove(3, deleted=True)
     bookie.status_parts["gc"] = lambda: {"runs": 4}
     status = await client.admin({"do": "status"})
-    assert status.pop("free_bytes") > 0
+    free_bytes = status.pop("free_bytes")
+    assert free_bytes > 0
+    directories = status.pop("directories")
+    assert [each.pop("holds") for each in directories] == [["identity", "ledgers"], ["journal"]]
+    assert directories[1].pop("path") == directories[0].pop("path") + "/journal"
+    assert (
+        directories
+        == [{"free_bytes": free_bytes, "total_bytes": directories[0]["total_bytes"]}] * 2
+    )
     assert abs(status.pop("now_us") - SystemHost().now_us()) < 60_000_000
     assert status == {
         "bookie_id": bookie.bookie_id,

@@ -407,7 +407,7 @@ async def test_a_start_on_a_full_disk_waits_with_its_first_flush(
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=1)
     assert len(await requests.read(bookie, 1, 0)) > 100
     for _ in range(20):
-        await bookie.free_bytes()
+        await bookie.space()
     assert bookie.shards[0].flusher.completed == 0
     space.free = 500 * MIB
     await DiskWatch(bookie, CONFIG).check()

@@ -72,7 +72,7 @@ async def test_the_registration_says_who_and_where_and_how_much_is_free(
 
 async def test_the_free_space_of_this_machine_is_told(place: Place, requests: Requests) -> None:
     async with place.bookie() as (bookie, _):
-        assert await bookie.free_bytes() > 0
+        assert (await bookie.space()).free_bytes > 0
         await requests.until(lambda: place.table.describe("b1").free_bytes > 0)
 
 

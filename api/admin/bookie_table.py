@@ -1,0 +1,114 @@
+"""The list of bookies for people: their registrations, and what each says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+
+from fencelog.api.admin.doctor.limits import ASKED_AT_ONCE
+from fencelog.api.http.queries import refuse_query
+from fencelog.broker.limits import TOPIC_TOTALS_MS
+from fencelog.broker.partition.topic_totals import RecentTotals
+from fencelog.ledgers.errors import FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+
+_ANSWER_S = TOPIC_TOTALS_MS / 1000
+"""The time for one bookie to answer: as long as a list of figures may be old."""
+
+
+class ListedDirectory(BaseModel):
+    """A directory of a bookie, the kinds of data in it, and the space of its disk."""
+
+    path: str
+    holds: list[str]
+    total_bytes: int
+    free_bytes: int
+
+
+class ListedBookie(BaseModel):
+    """A registered bookie. ``read_only_for``: why it takes no entries; ``ledgers`` that it has a
+    part of, and those ``in_limbo``, of which it may have lost entries; ``left_bytes`` until it
+    takes no entries; ``full_in_s``: until then at the pace of the last hours, null if that is not
+    foretold. What only the bookie itself can say is null where it did not answer, see
+    ``problem``."""
+
+    bookie_id: str
+    address: str | None
+    rack: str
+    is_read_only: bool
+    is_full: bool
+    read_only_for: list[str] | None
+    ledgers: int | None
+    in_limbo: int | None
+    left_bytes: int | None
+    full_in_s: int | None
+    directories: list[ListedDirectory] | None
+    problem: str | None
+
+
+class ListedBookies(BaseModel):
+    bookies: list[ListedBookie]
+
+
+def add_bookie_table(router: APIRouter, bookies: RegisteredBookies) -> None:
+    """Add the route to ``router``, which has the prefix ``/v1``."""
+    recent = RecentTotals(lambda: _ask_all(bookies))
+
+    @router.get("/admin/bookies", tags=["cluster"])
+    async def table_of_bookies(request: Request) -> ListedBookies:
+        """List the registered bookies with their racks, directories and disks. Each is asked, and
+        answers are up to two seconds old; one that does not answer in time says why."""
+        refuse_query(request)
+        return await recent.get()
+
+
+async def _ask_all(bookies: RegisteredBookies) -> ListedBookies:
+    turns = asyncio.Semaphore(ASKED_AT_ONCE)
+    ids = sorted({*bookies.available(), *bookies.read_only()})
+
+    async def ask(bookie_id: str) -> ListedBookie:
+        async with turns:
+            return _listed(bookies, bookie_id, await _status(bookies, bookie_id))
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(bookie_id)) for bookie_id in ids]
+    return ListedBookies(bookies=[task.result() for task in asked])
+
+
+async def _status(bookies: RegisteredBookies, bookie_id: str) -> Mapping[str, Any] | str:
+    """Return what a bookie says of itself, or why it does not."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await bookies.client(bookie_id).admin({"do": "status"})
+    except TimeoutError:
+        return f"no answer within {_ANSWER_S:g} s"
+    except FencelogError as error:
+        return error.detail
+
+
+def _listed(
+    bookies: RegisteredBookies, bookie_id: str, status: Mapping[str, Any] | str
+) -> ListedBookie:
+    info = bookies.describe(bookie_id)
+    said: Mapping[str, Any] = {} if isinstance(status, str) else status
+    disk = said.get("disk", {})
+    return ListedBookie(
+        bookie_id=bookie_id,
+        address=bookies.addresses().get(bookie_id),
+        rack=info.rack,
+        is_read_only=info.is_read_only,
+        is_full=info.is_full,
+        read_only_for=said.get("read_only_for"),
+        ledgers=said.get("ledgers"),
+        in_limbo=said.get("ledgers_in_limbo"),
+        left_bytes=disk.get("left_bytes"),
+        full_in_s=disk.get("full_in_s"),
+        directories=said.get("directories"),
+        problem=status if isinstance(status, str) else None,
+    )
