@@ -113,14 +113,14 @@ def _given_up(random: Random, plan: TopicPlan) -> TopicPlan:
         backoff_max_ms=20,
     )
     slow_s = random.choice((0.002, 0.004, 0.006))
-    keeper = replace(_refuser("c1"), pulls=20, thinks_ms=10, refuses=0.0, late=0.7)
+    hoarder = replace(_refuser("c1"), pulls=20, thinks_ms=10, refuses=0.0, late=0.7)
     return replace(
         plan,
         overrides={**plan.overrides, "roll_entries": random.choice((1, 2))},
         producers=tuple(producer(random, f"p{n}", "none", wanders=0.1) for n in (1, 2)),
         subscriptions=(SubscriptionPlan("s1", 0, config),),
         consumers=tuple(
-            replace(keeper, machine=f"c{n}", starts_ms=random.randint(300, 1_500))
+            replace(hoarder, machine=f"c{n}", starts_ms=random.randint(300, 1_500))
             for n in (1, 2, 3)
         ),
         hurries=random.choice((0.3, 0.6)),
