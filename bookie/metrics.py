@@ -7,6 +7,7 @@ What has a state instead of a count (limbo, disks, garbage, the scrubber) is in 
 from __future__ import annotations
 
 from fencelog.ledgers.metrics import Histogram
+from fencelog.ledgers.spans import Spans
 
 
 class BookieCounts:
@@ -16,10 +17,12 @@ class BookieCounts:
         "disk_reads",
         "flush_time",
         "flushed_bytes",
+        "handed_over_us",
         "journal_time",
         "journaled_bytes",
         "journaled_records",
         "read_cache_hits",
+        "spans",
         "sync_time",
         "write_cache_hits",
     )
@@ -31,6 +34,10 @@ class BookieCounts:
         """The time from the first record of a group until the group was handed to an I/O thread."""
         self.sync_time = Histogram()
         """The time from there until the group was written and synced."""
+        self.handed_over_us = 0
+        """The time at which the group that is being answered was handed to an I/O thread."""
+        self.spans: Spans | None = None
+        """The taker of the spans of sampled adds."""
         self.flush_time = Histogram()
         self.flushed_bytes = 0
         """Bytes of runs that flushes have moved to entry logs."""

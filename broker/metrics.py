@@ -8,6 +8,7 @@ at the clock.
 from __future__ import annotations
 
 from fencelog.ledgers.metrics import Histogram
+from fencelog.ledgers.spans import Spans
 
 
 class BrokerCounts:
@@ -30,7 +31,9 @@ class BrokerCounts:
         "recorded_events",
         "redelivered_messages",
         "replaced_ledgers",
+        "reply_time",
         "rolls",
+        "spans",
         "takeover_time",
         "takeovers_failed",
         "trimmed_ledgers",
@@ -44,6 +47,10 @@ class BrokerCounts:
         """The time from the first message of an entry until the entry was handed to a ledger."""
         self.ledger_time = Histogram()
         """The time from there until the entry was acknowledged by enough bookies."""
+        self.reply_time = Histogram()
+        """The time of one request from there until its answer was given to the network."""
+        self.spans: Spans | None = None
+        """The taker of the spans of sampled appends."""
         self.cached_reads = 0
         self.ledger_reads = 0
         self.takeover_time = Histogram()

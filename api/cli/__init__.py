@@ -2,5 +2,6 @@
 
 Imports of its package: ``admin``, ``admin.doctor``, ``bench``, ``cli.healing``, ``client``,
 ``console``, ``drills``, ``drills.bookie``, ``drills.broker``, ``drills.harness``,
-``local_cluster``, ``processes``, ``processes.logs``, ``routing``, ``streams``.
+``local_cluster``, ``processes``, ``processes.logs``, ``processes.traces``,
+``routing``, ``streams``.
 """

@@ -28,6 +28,7 @@ from fencelog.api.console import (
     print_table,
 )
 from fencelog.api.processes.logs.options import with_log_options
+from fencelog.api.processes.traces.options import with_trace_options
 from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
@@ -99,11 +100,12 @@ EventsOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (standalone, broker, zookeeper, cluster):
-        app.command()(with_log_options(command))
+    app.command()(with_log_options(zookeeper))
+    for command in (standalone, broker, cluster):
+        app.command()(with_log_options(with_trace_options(command)))
     # Without a command of its own, ``fencelog bookie`` runs one.
     bookies = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
-    bookies.callback()(with_log_options(bookie))
+    bookies.callback()(with_log_options(with_trace_options(bookie)))
     cli_bookie.add_to(bookies)
     bookie_removal.add_to(bookies)
     app.add_typer(bookies, name="bookie")

@@ -39,14 +39,16 @@ class ClientGone(Exception):
 class Exchange:
     """A request and its way to be answered.
 
-    ``started``: a status was sent. ``sends_events``: and an event stream is its body.
+    ``started``: a status was sent; ``status``: that one. ``sends_events``: and an event stream is
+    its body.
     """
 
-    __slots__ = ("_receive", "_send", "scope", "sends_events", "started")
+    __slots__ = ("_receive", "_send", "scope", "sends_events", "started", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.started = False
+        self.status = 0
         self.sends_events = False
         self._receive = receive
         self._send = send
@@ -100,11 +102,13 @@ class Exchange:
     async def send(self, event: Event) -> None:
         """Send an event that another application made."""
         self.started = True
+        self.status = event.get("status", self.status)
         await self._send(event)
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send status and headers; the body follows with ``send_body``."""
         self.started = True
+        self.status = status
         self.sends_events = (b"content-type", EVENT_STREAM) in headers
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 

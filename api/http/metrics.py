@@ -22,13 +22,13 @@ class ApiMetrics:
         self.streams = 0
         self.problems: dict[str, int] = {}
 
-    def appended(self, messages: int, body_bytes: int, seconds: float) -> None:
+    def appended(self, messages: int, body_bytes: int, microseconds: int) -> None:
         """Count one append request that was answered here with 201 (not by the owner it was
         forwarded to)."""
         self.append_requests += 1
         self.appended_messages += messages
         self.appended_bytes += body_bytes
-        self.append_latency.observe(seconds)
+        self.append_latency.observe_us(microseconds)
 
     def read(self, messages: int, body_bytes: int) -> None:
         """Count one read answer, or one piece of a stream, that was sent."""

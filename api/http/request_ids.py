@@ -23,6 +23,9 @@ from fencelog.ledgers.host import SystemHost
 REQUEST_ID = b"x-request-id"
 """The header, in requests and in answers."""
 
+CURRENT = "fencelog.request"
+"""The key of an ASGI scope under which a connection passes the request that it knows already."""
+
 _PREFIX_BYTES = 6
 
 _numbers = count(1)
@@ -30,14 +33,28 @@ _numbers = count(1)
 
 class CurrentRequest:
     """A request that is being served. ``given_id``: the id that it brought (None: none that can be
-    used). ``is_over``: it was answered, and what it has left running does not belong to it."""
+    used). ``is_over``: it was answered, and what it has left running does not belong to it.
 
-    __slots__ = ("_id", "given_id", "is_over")
+    ``traceparent``: its span, if it is sampled (empty: it is not), which began at ``began_us`` and
+    is part of ``parent``. ``acknowledged_us``: when what it has appended was acknowledged.
+    """
+
+    __slots__ = (
+        "_id",
+        "acknowledged_us",
+        "began_us",
+        "given_id",
+        "is_over",
+        "parent",
+        "traceparent",
+    )
 
     def __init__(self, given_id: str | None = None) -> None:
         self.given_id = given_id
         self.is_over = False
         self._id = given_id
+        self.traceparent = self.parent = ""
+        self.began_us = self.acknowledged_us = 0
 
     @property
     def request_id(self) -> str:
@@ -47,8 +64,10 @@ class CurrentRequest:
 
     @property
     def contexts(self) -> Contexts:
-        """The contexts of its appends: none, unless it brought an id."""
-        return NO_CONTEXTS if self.given_id is None else (RequestContext(self.given_id),)
+        """The contexts of its appends: none, unless it brought an id or is sampled."""
+        if self.given_id is None and not self.traceparent:
+            return NO_CONTEXTS
+        return (RequestContext(self.request_id, self.traceparent),)
 
     @property
     def given_header(self) -> list[tuple[bytes, bytes]]:
@@ -92,6 +111,12 @@ def live_request() -> CurrentRequest | None:
     was answered."""
     request = current_request.get()
     return None if request is None or request.is_over else request
+
+
+def note_acknowledged(acknowledged_us: int) -> None:
+    """Note when the append of the request being served was acknowledged, which is answered now."""
+    if (request := live_request()) is not None:
+        request.acknowledged_us = acknowledged_us
 
 
 def current_contexts() -> Contexts:

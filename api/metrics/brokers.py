@@ -18,6 +18,7 @@ def broker_metrics(counted: BrokerCounts, *, pending_bytes: int) -> Iterator[Met
     yield sample("fencelog_broker_appended_bytes", counted.appended_bytes)
     yield sample("fencelog_broker_appended_entries", counted.appended_entries)
     stages = [(("queue",), counted.queue_time), (("ledger",), counted.ledger_time)]
+    stages.append((("reply",), counted.reply_time))
     yield times("fencelog_broker_append_stage_seconds", stages)
     yield sample("fencelog_broker_pending_bytes", pending_bytes)
     reads = [(("memory",), counted.cached_reads), (("ledger",), counted.ledger_reads)]

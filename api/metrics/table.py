@@ -55,8 +55,8 @@ BROKER = {
         _H,
         "stage",
         "Of one entry: `queue`, from its first message until it is handed to its ledger; `ledger`, "
-        "until enough bookies have it. The rest of `fencelog_http_append_seconds` is receiving and "
-        "answering",
+        "until enough bookies have it. Of one request: `reply`, from there until its answer is "
+        "given to the network. The rest of `fencelog_http_append_seconds` is receiving",
     ),
     "fencelog_broker_pending_bytes": Row(_G, "", "Appends that are not acknowledged yet"),
     "fencelog_broker_reads": Row(

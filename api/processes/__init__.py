@@ -1,4 +1,4 @@
 """The processes of the service: standalone, bookie, broker and autorecovery.
 
-Imports of its package: ``http``, ``metrics``, ``routing``, ``server``.
+Imports of its package: ``http``, ``metrics``, ``processes.traces``, ``routing``, ``server``.
 """

@@ -20,6 +20,7 @@ from fencelog.api.processes.autorecovery import serving_autorecovery
 from fencelog.api.processes.bookie_health import REGISTRATION, BookieHealth
 from fencelog.api.processes.health_listener import listening_for_health
 from fencelog.api.processes.lifecycle import Running
+from fencelog.api.processes.traces.options import process_spans
 from fencelog.api.server.health import Health
 from fencelog.bookie.auditor.decommission import Decommissions, check_not_removed
 from fencelog.bookie.disk.port import Disk
@@ -207,6 +208,8 @@ async def serving_bookie(
     async with contextlib.AsyncExitStack() as stack:
         bookie = await Bookie.open(config, disk=disk, host=host, cookies=CookieRegistry(store))
         stack.push_async_callback(bookie.close)
+        if (traced := process_spans.get()) is not None:
+            bookie.metrics.spans = traced.spans
         await fence_before_serving(bookie, store)
         await _make_read_only_if_leaving(bookie, decommissions)
         watch = DiskWatch(bookie, config)

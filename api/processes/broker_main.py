@@ -11,9 +11,11 @@ from pathlib import Path
 from fencelog.api.http.addresses import check_advertised, check_listener, parse_address
 from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
 from fencelog.api.processes.lifecycle import Running
+from fencelog.api.processes.traces.options import process_spans
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.peers import LinkPeers
-from fencelog.api.server.app import ProcessCounts, build_app
+from fencelog.api.server.app import Application, ProcessCounts, build_app
+from fencelog.api.server.origins_core import Origins
 from fencelog.api.server.serve import HttpServer, bind, url_of
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.broker.broker import Broker, BrokerConfig
@@ -146,7 +148,7 @@ async def serving_broker(
         app = build_app(
             broker, store=store, bookies=bookies, links=links, secret=secret, counted=counted
         )
-        app.origins = browsers.origins(http, config.url)
+        _complete(app, broker, browsers.origins(http, config.url))
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         # With the loop's next turn, which is that after the announcement.
@@ -154,6 +156,13 @@ async def serving_broker(
         stack.callback(app.drain)
         stack.push_async_callback(_leave, broker, linger_s)
         yield server.url
+
+
+def _complete(app: Application, broker: Broker, origins: Origins) -> None:
+    """Give an application the names that requests may give, and the spans of this process."""
+    app.origins, app.request_spans = origins, process_spans.get()
+    if app.request_spans is not None:
+        broker.metrics.spans = app.request_spans.spans
 
 
 async def _leave(broker: Broker, linger_s: float) -> None:

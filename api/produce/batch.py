@@ -21,7 +21,7 @@ from fencelog.api.http.json_messages import Columns
 from fencelog.api.http.message_headers import refuse_metadata
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import problem
-from fencelog.api.http.request_ids import current_contexts
+from fencelog.api.http.request_ids import current_contexts, note_acknowledged
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
     ROUTED_BY,
@@ -114,7 +114,7 @@ class ProduceBatch:
 
         Raises FencelogError: with ``side_effects`` "none" nothing of the batch was written.
         """
-        started = asyncio.get_running_loop().time()
+        started_us = self._broker.host.now_us()
         media_type = _media_type(exchange)
         refuse_metadata(exchange.headers)
         query = exchange.query(PARAMETERS)
@@ -135,7 +135,7 @@ class ProduceBatch:
                 key = _key(query)
                 routed = await self._once.route(info, conditions.of(batch), key)
                 if isinstance(routed, AppendResult):
-                    await self._answer(exchange, [_part(routed)], len(body), started, True)
+                    await self._answer(exchange, [_part(routed)], len(body), started_us, routed)
                     return
                 partition, conditions = routed
         if partition is None:
@@ -145,7 +145,7 @@ class ProduceBatch:
                 groups = group_by_partition(columns.keys or (), count, partition)
                 if len(groups) > 1:
                     parts = await self._scatter(exchange, topic, columns, groups, codec)
-                    await self._answer(exchange, parts, len(body), started)
+                    await self._answer(exchange, parts, len(body), started_us)
                     return
                 partition = next(iter(groups), partition)
 
@@ -159,7 +159,7 @@ class ProduceBatch:
             future = log.append_batch(batch, checked, held)
             log.follow(future, current_contexts())
             appended = await future
-            await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
+            await self._answer(exchange, [_part(appended)], len(body), started_us, appended)
 
         # All of it to one partition; another owner gets the body as it came.
         passed = routed_query(partition, conditions)
@@ -206,15 +206,23 @@ class ProduceBatch:
         exchange: Exchange,
         parts: list[Part],
         body_bytes: int,
-        started: float,
-        duplicate: bool = False,
+        started_us: int,
+        appended: AppendResult | None = None,
     ) -> None:
+        """Answer with all parts; ``appended``: the only one, done by this broker."""
+        acknowledged_us = 0 if appended is None else appended.acknowledged_us
+        note_acknowledged(acknowledged_us)
+        is_duplicate = appended is not None and appended.duplicate
         count = sum(part.count for part in parts)
         answer = msgspec.json.encode(AppendedBatch(count, parts))
-        status, headers = appended_status(duplicate)
+        status, headers = appended_status(is_duplicate)
         await exchange.respond(status, JSON, answer, headers)
-        if not duplicate:
-            self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
+        if is_duplicate:
+            return
+        now_us = self._broker.host.now_us()
+        self._metrics.appended(count, body_bytes, now_us - started_us)
+        if acknowledged_us:
+            self._broker.metrics.reply_time.observe_us(now_us - acknowledged_us)
 
 
 def _parsed(media_type: bytes, body: bytes) -> tuple[Columns, int]:

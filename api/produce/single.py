@@ -10,7 +10,6 @@ and one future, no model and no task.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from msgspec import Struct
 from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
-from fencelog.api.http.request_ids import current_contexts
+from fencelog.api.http.request_ids import current_contexts, note_acknowledged
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
     appended_status,
@@ -71,8 +70,8 @@ class Produce:
         self._once = once
         self._bodies = bodies
         self._metrics = metrics
-        # Kept, for asking asyncio for the loop is a system call (getpid) on every request.
-        self._loop = asyncio.get_running_loop()
+        self.now_us = broker.host.now_us
+        self._reply_time = broker.metrics.reply_time
 
     async def post(self, exchange: Exchange, target: Target) -> None:
         """Answer 201 with partition, offset and publish time once the message is durable; 200 if an
@@ -80,7 +79,7 @@ class Produce:
 
         Raises FencelogError; only after APPEND_UNKNOWN the message may be in the log all the same.
         """
-        started = self._loop.time()
+        started_us = self.now_us()
         post = read_post(exchange.headers, exchange.scope["query_string"], target.topic)
         body = await self._bodies.read(exchange, MAX_MESSAGE_BYTES)
         topic = await self._broker.topic(post.topic)
@@ -88,10 +87,11 @@ class Produce:
         conditions = post.conditions_of(body)
 
         async def answer(appended: AppendResult) -> None:
+            note_acknowledged(appended.acknowledged_us)
             status, headers = appended_status(appended.duplicate)
             await exchange.respond(status, JSON, receipt(appended), headers)
             if not appended.duplicate:
-                self._metrics.appended(1, len(body), self._loop.time() - started)
+                self.appended_now(len(body), started_us, appended)
 
         if post.partition is None and is_routed_by_key(conditions):
             routed = await self._once.route(topic, conditions, post.key)
@@ -170,11 +170,11 @@ class Produce:
             raise FencelogError(
                 ErrorCode.NOT_OWNER, f"partition {partition} of {post.topic} is not open here"
             )
+        started_us = self.now_us()
         message = post.message(body, self._broker.host)
         future = log.append_message(message, post.conditions_of(body))
         if contexts:
             log.follow(future, contexts)
-        started_s = self._loop.time()
 
         def count(future: AppendFuture) -> None:
             error = None if future.cancelled() else future.exception()
@@ -182,14 +182,17 @@ class Produce:
                 _log_failure(contexts, error)
                 return
             if not future.result().duplicate:
-                self.appended_now(body, self._loop.time() - started_s)
+                self.appended_now(len(body), started_us, future.result())
 
         future.add_done_callback(count)
         return future
 
-    def appended_now(self, body: bytes, seconds: float) -> None:
-        """Count an append of ``append_now`` that this broker has done."""
-        self._metrics.appended(1, len(body), seconds)
+    def appended_now(self, body_bytes: int, started_us: int, appended: AppendResult) -> None:
+        """Count an append that this broker has done since then, and answers now."""
+        now_us = self.now_us()
+        self._metrics.appended(1, body_bytes, now_us - started_us)
+        if appended.acknowledged_us:
+            self._reply_time.observe_us(now_us - appended.acknowledged_us)
 
     def _partition(self, post: Post, partitions: int) -> int:
         if post.conditions is not None:

@@ -21,6 +21,7 @@ import msgspec
 from fencelog.api.http.asgi import BATCH, JSON, Exchange
 from fencelog.api.http.problems import error_from_problem
 from fencelog.api.http.request_ids import REQUEST_ID, live_request
+from fencelog.api.http.request_spans import TRACEPARENT_HEADER
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.link_answer import LinkAnswer, Unanswered, lost_answer, unanswered
 from fencelog.api.routing.link_frames import FORWARDED, RequestHead
@@ -148,6 +149,10 @@ class Forwarder:
         called."""
         if (request := live_request()) is not None:
             head.headers.append((REQUEST_ID, request.request_id.encode()))
+            if request.traceparent:
+                name = TRACEPARENT_HEADER
+                head.headers[:] = [header for header in head.headers if header[0] != name]
+                head.headers.append((name, request.traceparent.encode()))
         try:
             return await self._links.request(url, head, body if head.method == "POST" else b"")
         except Unanswered as error:

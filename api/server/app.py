@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,8 @@ from fencelog.api.http.problems import (
     send_problem,
     unexpected,
 )
-from fencelog.api.http.request_ids import request_of, serving
+from fencelog.api.http.request_ids import CURRENT, request_of, serving
+from fencelog.api.http.request_spans import RequestSpans
 from fencelog.api.http.sse import problem_event
 from fencelog.api.http.targets import Endpoint, Target, Targets
 from fencelog.api.http.waits import Waits
@@ -109,8 +111,11 @@ class Application:
         self.append_elsewhere = produce.append_elsewhere
         self.append_for_peer = produce.append_for_peer
         self.appended_now = produce.appended_now
+        self.now_us = produce.now_us
         self.origins = Origins()
         """The names and origins that requests over HTTP may give."""
+        self.request_spans: RequestSpans | None = None
+        """The spans of requests (None: none are sampled)."""
         self.administration = administration
         self.host: LinkHost | None = None
         """The serving end of links (None: there is none)."""
@@ -127,7 +132,9 @@ class Application:
             await self._lifespan(receive, send)
             return
         exchange = Exchange(scope, receive, send)
-        with serving(request_of(exchange.headers)):
+        request = scope.get(CURRENT) or request_of(exchange.headers)
+        spans = self.request_spans
+        with serving(request), nullcontext() if spans is None else spans.span_of(request, exchange):
             await self._serve(exchange, scope, receive)
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:

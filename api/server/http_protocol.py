@@ -25,7 +25,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from fencelog.api.http.asgi import JSON
 from fencelog.api.http.problems import cut_off
-from fencelog.api.http.request_ids import REQUEST_ID, CurrentRequest, framed_request, serving
+from fencelog.api.http.request_ids import CurrentRequest, serving
 from fencelog.api.produce.append_headers import appended_status
 from fencelog.api.produce.single import receipt
 from fencelog.api.routing.forward import OWNER_HEADER
@@ -79,7 +79,7 @@ class HttpProtocol(asyncio.Protocol):
         self._held: list[bytes] = []
         self._closing = self._has_ended = False
         self._idle_since_s = server_state.now_s
-        self._started_s = 0.0
+        self._started_us = 0
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -206,8 +206,8 @@ class HttpProtocol(asyncio.Protocol):
         if refusal is not None:
             self.refuse(refusal)
             return
-        if REQUEST_ID in request.framing:
-            request.current = framed_request(request.framing)
+        if (spans := self._app.request_spans) is not None:
+            request.current = spans.sampled(request.current, request.framing)
         if may_be_direct(request):
             request.post = self._app.single_post(request.url, request.headers)
         if request.post is not None:
@@ -244,6 +244,7 @@ class HttpProtocol(asyncio.Protocol):
         if request.post is None or request.cycle is not None:
             self._run(request)
             return
+        self._started_us = self._app.now_us()
         may_forward = b"prefer" not in request.framing
         future = self._app.append_now(
             request.post, request.body, may_forward=may_forward, contexts=request.contexts
@@ -251,7 +252,6 @@ class HttpProtocol(asyncio.Protocol):
         if future is None:
             self._run(request)
             return
-        self._started_s = self._loop.time()
         future.add_done_callback(self._appended)
 
     def _appended(self, future: AppendFuture) -> None:
@@ -279,7 +279,7 @@ class HttpProtocol(asyncio.Protocol):
             last += header_lines(request.given_header)
         self._transport.write_now(self._all.created(body, last))
         if not owner:
-            self._app.appended_now(request.body, self._loop.time() - self._started_s)
+            self._app.appended_now(len(request.body), self._started_us, result)
 
     def _fail(self, request: HttpRequest, error: BaseException) -> None:
         """Answer with a problem."""

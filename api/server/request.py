@@ -11,7 +11,7 @@ import httptools
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from fencelog.api.http.request_ids import CurrentRequest
+from fencelog.api.http.request_ids import CURRENT, CurrentRequest
 from fencelog.api.produce.post import Post
 from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.api.server.limits import MAX_DIRECT_BODY_BYTES
@@ -84,6 +84,8 @@ def may_be_direct(request: HttpRequest) -> bool:
     """Tell whether a request, by its head, is a post that its connection may gather and append."""
     if request.method != b"POST" or not request.keep_alive:
         return False
+    if request.current is not None and request.current.traceparent:
+        return False  # The application records its span.
     length = request.framing.get(b"content-length")
     if length is None or int(length) > MAX_DIRECT_BODY_BYTES:
         return False
@@ -117,6 +119,7 @@ class Endpoints:
             "query_string": url.query or b"",
             "headers": request.headers,
             "state": self.state.copy(),
+            CURRENT: request.current,
         }
 
 

@@ -8,7 +8,8 @@ from typing import Protocol
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
-from fencelog.api.http.request_ids import REQUEST_ID
+from fencelog.api.http.request_ids import REQUEST_ID, framed_request
+from fencelog.api.http.request_spans import TRACEPARENT_HEADER
 from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.limits import BODY_S, BODY_STALL_S, HEAD_S, MAX_HEAD_BYTES
@@ -27,11 +28,12 @@ _FRAMING = frozenset(
         b"upgrade",
         FORWARDED,
         REQUEST_ID,
+        TRACEPARENT_HEADER,
         *ORIGIN_HEADERS,
     )
 )
 """The headers that say how a request is to be received and passed on, and whether it may be; and
-its id."""
+its id and trace."""
 
 _HEAD_TOO_LARGE = FencelogError(
     ErrorCode.HEAD_TOO_LARGE, f"the head is larger than {MAX_HEAD_BYTES} bytes"
@@ -190,6 +192,8 @@ class RequestReader:
         self.receiving = HttpRequest(
             parser.get_method(), self._url, self._headers, self._framing, keep_alive, version
         )
+        if REQUEST_ID in self._framing:
+            self.receiving.current = framed_request(self._framing)
         self._receiver.take_head(self.receiving)
 
     def on_body(self, body: bytes) -> None:

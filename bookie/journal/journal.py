@@ -356,10 +356,12 @@ class Journal:
             self._last = None
         self.durable_before, self._synced_before = groups[-1].end_sequence, synced_before
         self._work(under_load=True)
-        for callback in (callback for group in groups for callback in group.callbacks):
-            try:
-                callback(None)
-            except Exception as error:  # its own fault; the other adds are durable
-                self._loop.call_exception_handler(
-                    {"message": "an answer to a journal record failed", "exception": error}
-                )
+        for group in groups:
+            self._metrics.handed_over_us = group.began_us
+            for callback in group.callbacks:
+                try:
+                    callback(None)
+                except Exception as error:  # its own fault; the other adds are durable
+                    self._loop.call_exception_handler(
+                        {"message": "an answer to a journal record failed", "exception": error}
+                    )

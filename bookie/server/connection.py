@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
         runs, self._runs = self._runs, []
         tokens, self._tokens = self._tokens, []
         self._server.add_in_flight(_bytes_of(tokens))
-        names, on_replies = followed(self._bookie.bookie_id, runs, tokens, self._added)
+        names, on_replies = followed(self._bookie, runs, tokens, self._added)
         self._bookie.add_many(runs, names, on_replies=on_replies)
 
     def _added(self, tokens: Sequence[_AddToken], error: FencelogError | None) -> None:

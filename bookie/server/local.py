@@ -54,7 +54,7 @@ class LocalBookieClient:
         on_replies: AddsCallback,
     ) -> None:
         if (stranger := self._stranger(incarnation)) is None:
-            tokens, on_replies = followed(self.bookie_id, runs, tokens, on_replies)
+            tokens, on_replies = followed(self._bookie, runs, tokens, on_replies)
             self._bookie.add_many(runs, tokens, on_replies=on_replies)
         else:
             asyncio.get_running_loop().call_soon(on_replies, tokens, stranger)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from fencelog.ledgers.errors import FencelogError, copy_of
@@ -31,6 +31,8 @@ class AppendResult:
     publish_time_us: int
     owner: str | None = None
     """The URL of the broker that has answered, if that is another one."""
+    acknowledged_us: int = field(default=0, compare=False)
+    """The time of the acknowledgement, where that was in this process now; else 0."""
 
 
 class Repeated(AppendResult):

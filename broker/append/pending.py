@@ -73,12 +73,14 @@ class PendingEntry:
     publish_time_us: int = 0
     ranges: SequenceRanges | None = None
     contexts: Contexts = NO_CONTEXTS
+    sent_contexts: Contexts = NO_CONTEXTS
+    """The contexts as its bookies got them."""
 
     @property
     def is_given_up(self) -> bool:
         return not self.futures
 
-    def succeed(self, partition: int, offset: int) -> None:
+    def succeed(self, partition: int, offset: int, now_us: int = 0) -> None:
         """Notify every caller of the offsets of its messages."""
         time = self.publish_time_us
         if self.ranges is not None:
@@ -86,11 +88,13 @@ class PendingEntry:
         if not self.is_group:
             for future in self.futures:
                 if not future.done():
-                    future.set_result(AppendResult(partition, offset, self.count, time))
+                    future.set_result(
+                        AppendResult(partition, offset, self.count, time, None, now_us)
+                    )
             return
         for place, future in enumerate(self.futures, offset):
             if not future.done():
-                future.set_result(AppendResult(partition, place, 1, time))
+                future.set_result(AppendResult(partition, place, 1, time, None, now_us))
 
     def fail(self, error: FencelogError) -> None:
         """Fail every caller with the same error, and forget the callers."""

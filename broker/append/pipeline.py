@@ -19,11 +19,11 @@ guarantees:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from fencelog.broker.append.conditional_appends import CheckOwner, ConditionalAppends, Record
 from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.append.followed import handed_over, report
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import (
     MAX_BATCH_BYTES,
@@ -54,8 +54,6 @@ ENTRIES_IN_FLIGHT = 64
 """The number of entries in flight above which all appends wait, whole batches too."""
 
 _VANISHED = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the failed ledger does not hold it")
-
-log = logging.getLogger(__name__)
 
 OnStored = Callable[[list[StoredBatch]], None]
 
@@ -299,8 +297,10 @@ class AppendPipeline:
             ranges=() if entry.ranges is None else entry.ranges.found,
             previous_range_entry=self._last_range_entry,
         )
+        if entry.contexts:
+            entry.sent_contexts = handed_over(entry.contexts, self._metrics.spans)
         try:
-            entry.entry_id = writer.append(payload, entry.contexts)
+            entry.entry_id = writer.append(payload, entry.sent_contexts)
         except FencelogError:
             # Nothing was sent. Its failure, or the acks that free space again, are reported
             # separately.
@@ -315,9 +315,10 @@ class AppendPipeline:
     def _settle(self, last_entry_id: int) -> None:
         in_flight, tail_offset = self._in_flight, self.tail_offset
         stored: list[StoredBatch] = []
-        size = 0
+        size = now_us = 0
         while in_flight and in_flight[0].entry_id <= last_entry_id:
             entry = in_flight.pop(0)
+            now_us = now_us or self.now_us()
             offset = self.tail_offset
             self.tail_offset += entry.count
             size += entry.size
@@ -325,33 +326,21 @@ class AppendPipeline:
             if entry.ranges is not None:
                 self.has_producers = True
                 self.conditional.settled(entry, entry.ranges.found, offset)
-            if entry.contexts:
-                self._report(entry, offset)
-            entry.succeed(self.partition, offset)
+            if entry.contexts and self._writer is not None:
+                spans = self._metrics.spans
+                report(entry, self.partition, self._writer.ledger_id, now_us, spans)
+            entry.succeed(self.partition, offset, now_us)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))
             )
         if stored:
             self.count(-size)
-            self._count(stored, self.tail_offset - tail_offset)
+            self._count(stored, self.tail_offset - tail_offset, now_us)
             self._on_stored(stored)
 
-    def _report(self, entry: PendingEntry, offset: int) -> None:
-        """Log that an entry of requests that can be followed is acknowledged."""
-        for context in entry.contexts:
-            fields = {
-                "request_id": context.request_id,
-                "partition": self.partition,
-                "entry_id": entry.entry_id,
-                "offset": offset,
-            }
-            if self._writer is not None:
-                fields["ledger_id"] = self._writer.ledger_id
-            log.debug("%d messages are acknowledged", entry.count, extra=fields)
-
-    def _count(self, stored: list[StoredBatch], messages: int) -> None:
+    def _count(self, stored: list[StoredBatch], messages: int, now_us: int) -> None:
         """Count entries that were acknowledged together."""
-        metrics, now_us = self._metrics, self.now_us()
+        metrics = self._metrics
         metrics.appended_messages += messages
         metrics.appended_entries += len(stored)
         metrics.appended_bytes += sum([len(batch.batch) for batch in stored])

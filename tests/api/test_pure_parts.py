@@ -142,8 +142,8 @@ class TestJsonForms:
 
 def test_latencies_fall_into_their_buckets() -> None:
     metrics = ApiMetrics()
-    for seconds in (0.0005, 0.0006, 9.0):
-        metrics.appended(2, 10, seconds)
+    for microseconds in (500, 600, 9_000_000):
+        metrics.appended(2, 10, microseconds)
     text = exposition(http_metrics(metrics)).decode()
     assert 'fencelog_http_append_seconds_bucket{le="0.0005"} 1.0' in text
     assert 'fencelog_http_append_seconds_bucket{le="0.001"} 2.0' in text

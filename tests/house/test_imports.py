@@ -27,7 +27,7 @@ ALSO = {"spark_connector": {"fencelog.api.client"}}
 
 LAYERS: dict[str, tuple[set[str], ...]] = {
     "ledgers": (
-        {"errors", "host", "limits", "metrics"},
+        {"errors", "host", "limits", "metrics", "spans"},
         {"format", "metastore", "quorum"},
         {"ledger_metadata", "record_batch", "rpc"},
         {"placement", "reader"},
@@ -61,7 +61,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     ),
     "api": (
         {"client", "console", "http"},
-        {"metrics", "processes.logs", "routing", "web_console"},
+        {"metrics", "processes.logs", "processes.traces", "routing", "web_console"},
         {"admin.doctor", "streams", "subscriptions"},
         {"admin", "produce", "read"},
         {"server"},

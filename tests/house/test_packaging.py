@@ -74,7 +74,7 @@ def test_every_library_that_is_imported_is_required(
     connector = [source for source in package_sources if source.folder == "spark_connector"]
     # uvicorn[standard] brings uvloop and httptools; fastapi brings starlette and pydantic.
     brought = {"uvloop", "httptools", "starlette", "pydantic"}
-    assert libraries(service) <= names | brought | extras["compression"]
+    assert libraries(service) <= names | brought | extras["compression"] | extras["otel"]
     assert libraries(connector) <= names | brought | extras["spark"]
 
 
