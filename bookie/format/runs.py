@@ -41,6 +41,8 @@ def join_runs(
     is_cut = max_entries < MAX_RUN_ENTRIES
     max_entries = min(max_entries, MAX_RUN_ENTRIES)
     parts = [clip_run(runs[0], first_entry_id, max_entries=max_entries, max_bytes=max_bytes)]
+    if len(runs) == 1:
+        return parts[0]
     header = read_run_header(parts[0])
     count, size, last = header.entries, header.size, header.last_entry_id
     if last < read_run_header(runs[0]).last_entry_id:

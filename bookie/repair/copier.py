@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 
-from fencelog.bookie.format.runs import merged
+from fencelog.bookie.format.runs import CachedRun, merged
 from fencelog.bookie.repair.copies import Copies, NoCopy
 from fencelog.bookie.repair.core import CopyRange, MissingReason, batches, still_missing
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability, Range
+from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability
 from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import (
@@ -60,7 +61,7 @@ class EntryCopier:
         continue; FencelogError where a copy could not be stored."""
         adds = _PendingAdds(add, self._stored)
         to_read = batches(ranges, self._copies.entries_at_once(metadata))
-        reads: deque[tuple[Sequence[CopyRange], asyncio.Task[list[bytes]]]] = deque()
+        reads: deque[tuple[Sequence[CopyRange], asyncio.Task[list[CachedRun]]]] = deque()
         try:
             while True:
                 while len(reads) < COPIES_AT_ONCE and (parts := next(to_read, None)) is not None:
@@ -78,27 +79,28 @@ class EntryCopier:
         finally:
             await cancel_all([task for _, task in reads])
 
-    async def _read(self, metadata: LedgerMetadata, parts: Sequence[CopyRange]) -> list[bytes]:
+    async def _read(self, metadata: LedgerMetadata, parts: Sequence[CopyRange]) -> list[CachedRun]:
         """Read entries of the parts. Of one part alone the first entry is there, or NoCopy is
         raised; of several, entries without a copy are left out."""
         if len(parts) > 1:
             return await self._copies.runs(metadata, parts)
-        return [await self._copies.run(metadata, parts[0], parts[0].first)]
+        run = await self._copies.run(metadata, parts[0], parts[0].first)
+        return [(parts[0].first, read_run_header(run).last_entry_id, run)]
 
     async def _copy_batch(
         self,
         metadata: LedgerMetadata,
         parts: Sequence[CopyRange],
-        read: Awaitable[list[bytes]],
+        read: Awaitable[list[CachedRun]],
         adds: _PendingAdds,
         lost: list[NoCopy],
         check: Callable[[], None],
     ) -> None:
         """Store several ranges, of which the first ``read`` is on its way."""
-        missing, waiting, turn = [*parts], list[bytes](), 0
+        missing, waiting, turn = [*parts], list[CachedRun](), 0
         got = await read
         while True:
-            missing = still_missing(missing, map(_range_of, got))
+            missing = still_missing(missing, [(first, last) for first, last, _ in got])
             waiting = await self._put_before(missing, [*waiting, *got], adds, check)
             turn += not got
             if len(missing) < 2 or turn == metadata.write_quorum:
@@ -116,15 +118,15 @@ class EntryCopier:
     async def _put_before(
         self,
         missing: Sequence[CopyRange],
-        runs: Iterable[bytes],
+        runs: Iterable[CachedRun],
         adds: _PendingAdds,
         check: Callable[[], None],
-    ) -> list[bytes]:
+    ) -> list[CachedRun]:
         """Store the runs that no missing entry precedes, adjacent ones together; return the
         others."""
-        runs = sorted(runs, key=_range_of)
+        runs = sorted(runs, key=itemgetter(0))
         end = missing[0].first if missing else MAX_ENTRY_ID + 1
-        ready = [(*_range_of(run), run) for run in runs if _range_of(run)[0] < end]
+        ready = [run for run in runs if run[0] < end]
         for run in merged(ready):
             check()
             await adds.put(run)
@@ -134,7 +136,7 @@ class EntryCopier:
         self,
         metadata: LedgerMetadata,
         parts: Sequence[CopyRange],
-        read: Awaitable[list[bytes]],
+        read: Awaitable[list[CachedRun]],
         adds: _PendingAdds,
         lost: list[NoCopy],
         check: Callable[[], None],
@@ -144,7 +146,7 @@ class EntryCopier:
         entry_id = copy_range.first
         while True:
             try:
-                (run,) = await read
+                ((_, last, run),) = await read
             except NoCopy as missing:
                 if missing.is_silent:  # so are they of the others that they should have
                     missing.entries = ((entry_id, copy_range.last),)
@@ -155,7 +157,7 @@ class EntryCopier:
             else:
                 check()
                 await adds.put(run)
-                entry_id = read_run_header(run).last_entry_id + 1
+                entry_id = last + 1
             if entry_id > copy_range.last:
                 return
             check()
@@ -166,11 +168,6 @@ class EntryCopier:
         header = read_run_header(run)
         self.copied_entries += header.entries
         self.copied_bytes += header.size
-
-
-def _range_of(run: bytes) -> Range:
-    header = read_run_header(run)
-    return header.first_entry_id, header.last_entry_id
 
 
 class _PendingAdds:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from operator import itemgetter
 
 from fencelog.bookie.disk.rate_limit import Pace
+from fencelog.bookie.format.runs import CachedRun
 from fencelog.bookie.repair.core import CopyRange, by_source, entries_of_read, missing_reason
 from fencelog.ledgers.errors import ErrorCode, FencelogError, prefix_bookie
 from fencelog.ledgers.format.availability import Range
@@ -97,35 +98,37 @@ class Copies:
 
     async def runs(
         self, metadata: LedgerMetadata, parts: Sequence[CopyRange], *, turn: int = 0
-    ) -> list[bytes]:
+    ) -> list[CachedRun]:
         """Return runs of entries of several ranges, ascending, COPY_READ_BYTES of them but at least
         one of each source, each with its digest verified. ``run`` tells why entries are not among
         them. ``turn``: how many sources were asked in vain."""
         now = self._loop.time()
         resting = {bookie for bookie, (until, _) in self._resting.items() if now < until}
         asked = by_source(parts, resting=resting, turn=turn)
-        max_bytes = self._pace.part(COPY_READ_BYTES, COPY_PART_MS) // max(1, len(asked))
+        entries = {bookie: sum([b - a + 1 for a, b in asked[bookie]]) for bookie in asked}
+        most, of_all = self._pace.part(COPY_READ_BYTES, COPY_PART_MS), sum(entries.values())
         requests = [
-            self._ask_for_ranges(bookie_id, metadata, ranges, max(1, max_bytes))
-            for bookie_id, ranges in asked.items()
+            self._ask_for_ranges(b, metadata, ranges, max(1, most * entries[b] // of_all))
+            for b, ranges in asked.items()
         ]
-        found: list[bytes] = []
+        found: list[CachedRun] = []
         async with aclosing(answers(requests)) as replies:
             async for number, reply in replies:
                 if not isinstance(reply, FencelogError):
                     found += reply
                 elif reply.code is not ErrorCode.UNSUPPORTED_VERSION:  # it answers ``run``
                     self._failed([*asked][number], reply)
-        await self._pace.took(sum(map(len, found)))
-        return sorted(found, key=lambda run: read_run_header(run).first_entry_id)
+        await self._pace.took(sum([len(run) for _, _, run in found]))
+        return sorted(found, key=itemgetter(0))
 
     async def _ask_for_ranges(
         self, bookie_id: str, metadata: LedgerMetadata, ranges: Sequence[Range], max_bytes: int
-    ) -> list[bytes]:
+    ) -> list[CachedRun]:
         """Ask one bookie for entries of several ranges. Raises FencelogError; CORRUPT if any of
         what it answers is not what it was asked for."""
         client = self._bookies.client(bookie_id)
         runs = await client.read_ranges(metadata.ledger_id, ranges, max_bytes=max_bytes)
+        found: list[CachedRun] = []
         following = 0
         for run in runs:
             header = read_run_header(run)
@@ -140,8 +143,9 @@ class Copies:
             verify_reply(
                 ReadReply(NO_LAC, run), metadata, first, bookie_id=bookie_id, key=self._key
             )
+            found.append((first, last, bytes(run)))
             following = last + 1
-        return [bytes(run) for run in runs]
+        return found
 
     def _failed(self, bookie_id: str, error: FencelogError) -> None:
         """Let a source rest that fails for reasons of its own."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fencelog.bookie.disk.port import Disk, File
 from fencelog.bookie.format.numbered_files import file_ids, file_name
@@ -46,8 +46,7 @@ TRAILER_BYTES = _TRAILER.size + _TRAILER_CRC.size
 _MAX_OPEN_FILES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(NamedTuple):
     """The place of a run. ``offset`` is that of the run itself, behind its record's header."""
 
     ledger_id: int
@@ -147,24 +146,24 @@ class EntryLogReader:
         STORAGE_FAILED when the disk does not return them. It is never "not there": the index shows
         that the run exists.
         """
-        path = self._directory / entry_log_name(stored.file_id)
-        where = f"{path} at offset {stored.offset} (ledger {stored.ledger_id}, "
-        where += f"entries {stored.first_entry_id}..{stored.last_entry_id})"
         try:
             run = self._file(stored.file_id).read(stored.offset, stored.size)
         except OSError as error:
+            where = self._where(stored)
             raise FencelogError(ErrorCode.STORAGE_FAILED, f"{where}: {error}") from error
         try:
             header = verify_run(run)
         except ProtocolError as error:
+            where = self._where(stored)
             raise FencelogError(ErrorCode.CORRUPT, f"{where}: {error.detail}") from error
-        if (header.ledger_id, header.first_entry_id, header.last_entry_id) != (
-            stored.ledger_id,
-            stored.first_entry_id,
-            stored.last_entry_id,
-        ):
-            raise FencelogError(ErrorCode.CORRUPT, f"{where}: holds another run")
+        if (header.ledger_id, header.first_entry_id, header.last_entry_id) != stored[:3]:
+            raise FencelogError(ErrorCode.CORRUPT, f"{self._where(stored)}: holds another run")
         return run
+
+    def _where(self, stored: StoredRun) -> str:
+        path = self._directory / entry_log_name(stored.file_id)
+        entries = f"entries {stored.first_entry_id}..{stored.last_entry_id}"
+        return f"{path} at offset {stored.offset} (ledger {stored.ledger_id}, {entries})"
 
     def forget(self, file_id: int) -> None:
         """Close a file that was removed, so that its space is freed."""

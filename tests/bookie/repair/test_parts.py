@@ -126,7 +126,7 @@ async def test_of_several_ranges_only_verified_copies_of_what_was_asked_for_coun
         peers = Peers(b2=wrong, b3=good)
         source = copies(peers)
         assert await source.runs(METADATA, PARTS) == []
-        assert await source.runs(METADATA, PARTS, turn=1) == good
+        assert await source.runs(METADATA, PARTS, turn=1) == [(3, 4, good[0]), (6, 6, good[1])]
         assert peers.asked == ["b2", "b3"]
 
 
@@ -135,7 +135,7 @@ async def test_several_ranges_are_asked_of_who_does_not_rest(requests: Requests)
     peers = Peers(b2=ErrorCode.REQUEST_TIMEOUT, b3=[run])
     source = copies(peers)
     assert await source.runs(METADATA, PARTS) == []
-    assert await source.runs(METADATA, PARTS) == [run]
+    assert await source.runs(METADATA, PARTS) == [(3, 3, run)]
     assert peers.asked == ["b2", "b3"]
     source.wake_all()
     peers.answers["b2"] = ErrorCode.UNSUPPORTED_VERSION
@@ -152,7 +152,7 @@ async def test_ranges_read_together_are_paced(requests: Requests) -> None:
 
     runs = [requests.run(1, 3, 2), requests.run(1, 6)]
     source = Copies(Peers(b2=runs), key=b"", pace=Counted(1_000_000))  # type: ignore[arg-type]  # a stub of peers
-    assert await source.runs(METADATA, PARTS) == runs
+    assert [run for _, _, run in await source.runs(METADATA, PARTS)] == runs
     assert took == [sum(map(len, runs))]
     assert source.entries_at_once(METADATA) == 8_000 // (100 + 48)
 
