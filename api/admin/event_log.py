@@ -21,6 +21,7 @@ from fencelog.api.admin.events_core import (
 )
 from fencelog.api.http.accept import preferred
 from fencelog.api.http.asgi import JSON, Exchange
+from fencelog.api.http.read_request import MAX_OFFSET
 from fencelog.api.http.waits import Waits
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.dead_letters import Appending, ensured_topic
@@ -31,7 +32,7 @@ from fencelog.broker.cluster.events_core import (
     decode_event,
     encode_event,
 )
-from fencelog.broker.limits import MAX_EVENTS_SCANNED
+from fencelog.broker.limits import EVENT_WINDOW_MS, MAX_EVENTS_SCANNED
 from fencelog.broker.read.read_fairness import LoopYielder
 from fencelog.broker.read.rows import rows_in_steps
 from fencelog.broker.read.stored import ReadLimits
@@ -50,6 +51,9 @@ _WINDOW = 1_000
 """The messages that are read at a time."""
 
 _READ_BYTES = 1 * MIB
+
+_LATE_US = EVENT_WINDOW_MS * 1000
+"""The time after which an event that has happened is certainly published, or never will be."""
 
 _NO_TOPIC_S = 1.0
 """The wait for the first event of a cluster."""
@@ -104,18 +108,20 @@ class EventLog:
             await _respond(exchange, EventPage([], None, 0))
 
     async def _page(self, log: PartitionLog, asked: EventQuery) -> EventPage:
-        begin = log.earliest_offset
+        begin, end = log.earliest_offset, log.tail_offset
+        # An event is published after it has happened, but not much later.
         if asked.since_us is not None:
-            # An event is published after it has happened.
             begin = max(begin, await log.offset_for_time(asked.since_us))
+        if asked.until_us is not None:
+            end = min(end, await log.offset_for_time(min(asked.until_us + _LATE_US, MAX_OFFSET)))
         if asked.after is None:
-            return await self._last(log, asked, begin)
+            return await self._last(log, asked, begin, end)
         return await self._next(log, asked, begin)
 
-    async def _last(self, log: PartitionLog, asked: EventQuery, begin: int) -> EventPage:
-        """Return the last events below ``before``: windows are read from there backwards."""
-        tail = log.tail_offset
-        newer = end = tail if asked.before is None else min(asked.before, tail)
+    async def _last(self, log: PartitionLog, asked: EventQuery, begin: int, end: int) -> EventPage:
+        """Return the last events below ``end`` and ``before``: windows are read from there
+        backwards."""
+        newer = end = end if asked.before is None else min(asked.before, end)
         found: list[ShownEvent] = []
         lowest = max(begin, end - MAX_EVENTS_SCANNED)
         while end > lowest and len(found) < asked.limit:

@@ -16,7 +16,9 @@ from fencelog.broker.limits import MAX_EVENTS_PAGE
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-EVENT_PARAMETERS = frozenset(("limit", "kind", "topic", "since", "before", "after", "wait"))
+EVENT_PARAMETERS = frozenset(
+    ("limit", "kind", "topic", "since", "until", "before", "after", "wait")
+)
 
 DEFAULT_EVENTS = 100
 
@@ -47,6 +49,7 @@ class EventQuery:
     kinds: frozenset[str] = frozenset()
     topic: str | None = None
     since_us: int | None = None
+    until_us: int | None = None
     before: int | None = None
     after: int | None = None
     wait_ms: int = 0
@@ -57,6 +60,7 @@ class EventQuery:
             (not self.kinds or event.kind in self.kinds)
             and (self.topic is None or event.topic == self.topic)
             and (self.since_us is None or event.time_us >= self.since_us)
+            and (self.until_us is None or event.time_us < self.until_us)
         )
 
 
@@ -80,6 +84,7 @@ def read_query(query: Mapping[str, str]) -> EventQuery:
         kinds=_kinds(query["kind"]) if "kind" in query else frozenset(),
         topic=str(TopicName.parse(query["topic"])) if "topic" in query else None,
         since_us=number("since"),
+        until_us=number("until"),
         before=before,
         after=after,
         wait_ms=parse_wait_ms(query.get("wait", "0")),

@@ -46,6 +46,9 @@ def events(
             metavar="AGE|TIME", help="All since then: 90s, 15m, 6h, 7d, ISO 8601, or µs since 1970."
         ),
     ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="AGE|TIME", help="None from then on; as --since.")
+    ] = None,
     kind: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="takeover, roll, drain, …. Again.")
     ] = None,
@@ -67,10 +70,14 @@ def events(
         query["kind"] = ",".join(kind)
     if topic is not None:
         query["topic"] = topic_name(topic)
+    if until is not None:
+        if follow:
+            raise typer.BadParameter("what is followed has no end", param_hint="--until")
+        query["until"] = moment_us(until, "--until")
     if since is None:
         query["limit"] = limit
     else:
-        query |= {"since": since_us(since), "after": 0, "limit": PAGE}
+        query |= {"since": moment_us(since, "--since"), "after": 0, "limit": PAGE}
     with ending_with_its_reader():
         ask(server, lambda client: _show(client, query, follow=follow, as_json=as_json))
 
@@ -102,13 +109,13 @@ def line(event: Json) -> str:
     return f"{shown}Z  {event['kind']:<17}  {event['summary']}"
 
 
-def since_us(text: str) -> int:
+def moment_us(text: str, option: str) -> int:
     """Return the µs since 1970 UTC of an age, or of a time as users write it. Raises
-    FencelogError(BAD_REQUEST)."""
+    FencelogError(BAD_REQUEST), which names the option."""
     from fencelog.api.cli.read import time_us
     from fencelog.ledgers.host import SystemHost
 
     if (age := _AGE.fullmatch(text)) is not None:
         seconds = int(age[1]) * _SECONDS[age[2]]
         return max(0, SystemHost().now_us() - seconds * 1_000_000)
-    return time_us(text, "--since")
+    return time_us(text, option)

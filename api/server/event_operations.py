@@ -31,6 +31,7 @@ _QUERY: Mapping[str, tuple[Shape, str]] = {
         Annotated[str, Meta(pattern=f"^{NAME_PATTERN}/{NAME_PATTERN}$")],
         "Of this topic only, `NAMESPACE/TOPIC`",
     ),
+    "until": (Offset, "Before this time; µs since 1970 UTC"),
     "wait": (WaitSeconds, "With `after`: seconds to wait for an event"),
 }
 """The query parameters, some of which mean another thing elsewhere."""

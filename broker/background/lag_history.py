@@ -82,7 +82,10 @@ class LagHistory:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep((LAG_SAMPLE_US - self._host.now_us() % LAG_SAMPLE_US) / 1_000_000)
+            due_us = (self._host.now_us() // LAG_SAMPLE_US + 1) * LAG_SAMPLE_US
+            # A sleep may end a little too early, and its sample would be of the time before.
+            while (left_us := due_us - self._host.now_us()) > 0:  # noqa: ASYNC110 - a time
+                await asyncio.sleep(left_us / 1_000_000)
             await self.sample()
 
     async def sample(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.api.cli.events import line, since_us
+from fencelog.api.cli.events import line, moment_us
 from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -42,16 +42,16 @@ def test_a_line_says_when_and_what() -> None:
 
 @pytest.mark.parametrize(("age", "seconds"), [("90s", 90), ("15m", 900), ("6h", 21_600)])
 def test_an_age_is_a_time(age: str, seconds: int) -> None:
-    assert abs(SystemHost().now_us() - since_us(age) - seconds * 1_000_000) < 1_000_000
+    assert abs(SystemHost().now_us() - moment_us(age, "--since") - seconds * 1_000_000) < 1_000_000
 
 
 def test_a_time_is_a_time() -> None:
-    assert since_us("1970-01-01T00:00:01") == 1_000_000
-    assert since_us("12345") == 12_345
+    assert moment_us("1970-01-01T00:00:01", "--since") == 1_000_000
+    assert moment_us("12345", "--since") == 12_345
     with pytest.raises(FencelogError) as raised:
-        since_us("yesterday")
+        moment_us("yesterday", "--until")
     assert raised.value.code is ErrorCode.BAD_REQUEST
-    assert "--since" in raised.value.detail
+    assert "--until" in raised.value.detail
 
 
 def test_events_are_shown_and_filtered(service: str, topic: str) -> None:
@@ -61,6 +61,11 @@ def test_events_are_shown_and_filtered(service: str, topic: str) -> None:
     assert shown(service, "--since", "10m", "--topic", topic) == [takeover]
     assert shown(service, "--topic", topic, "--kind", "roll", "--kind", "trim") == []
     assert shown(service, "--since", "2100-01-01") == []
+    assert shown(service, "--until", "2000-01-01") == []
+    assert shown(service, "--since", "10m", "--until", "2100-01-01", "--topic", topic) == [takeover]
+    refused = fencelog("events", "--until", "1h", "--follow", "--server", service)
+    assert refused.returncode == 2
+    assert b"what is followed has no end" in refused.stderr
     assert len(shown(service, "--limit", "1")) == 1
     text = fencelog("events", "--topic", topic, "--server", service).stdout.decode()
     assert re.fullmatch(

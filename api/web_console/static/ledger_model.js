@@ -8,11 +8,16 @@ const TINTS = 3;
 
 /**
  * @typedef {{from: number, to: number, firstEntry: number, lastEntry: number | null, bookies: string[], lost: string[]}} Fragment
- * @typedef {{id: number, epoch: number, owner: string, tint: number, from: number, to: number, state: string, createdUs: number, lastUs: number | null, entries: number | null, size: number | null, isOpen: boolean, isAdopted: boolean, fragments: Fragment[], lost: string[], quorums: number[] | null, fencedBy: {epoch: number, owner: string, previous: string, takenUs: number} | null}} Ledger
+ * @typedef {{id: number, epoch: number, owner: string, tint: number, from: number, to: number, state: string, createdUs: number, lastUs: number | null, entries: number | null, size: number | null, isOpen: boolean, isAdopted: boolean, fragments: Fragment[], lost: string[], quorums: number[] | null, takeover: Takeover | null, isFenced: boolean}} Ledger
+ * `takeover`: the one that followed; `isFenced`: by it
+ * @typedef {{epoch: number, owner: string, previous: string, takenUs: number, ended: string | null}} Takeover `ended`: how the previous owner was, null: nobody has noted it
  */
 
-/** @param {any} said the answer of `GET …/chain` */
-export function modelOf(said) {
+/** How the owner before each epoch of a partition ended, as events of takeovers tell it. @param {any[]} events @param {number} partition @returns {Map<number, string>} */
+export const endingsOf = (events, partition) => new Map(events.flatMap((each) => (each.partition === partition && each.from ? [[each.epoch, each.from.ended]] : [])));
+
+/** @param {any} said the answer of `GET …/chain` @param {Map<number, string>} [endings] by epoch */
+export function modelOf(said, endings = new Map()) {
   const alive = new Set(said.bookies);
   const owners = new Map(said.takeovers.map((/** @type {any} */ each) => [each.epoch, each]));
   /** @param {number} epoch */
@@ -21,8 +26,10 @@ export function modelOf(said) {
   /** @type {Ledger[]} */
   const ledgers = said.segments.map((/** @type {any} */ each, /** @type {number} */ index) => {
     const next = said.segments[index + 1];
-    const isFenced = next !== undefined && next.epoch > each.epoch && !each.is_adopted;
-    const taken = isFenced ? owners.get(next.epoch) : undefined;
+    const isTaken = next !== undefined && next.epoch > each.epoch && !each.is_adopted;
+    const taken = isTaken ? owners.get(next.epoch) : undefined, ended = isTaken ? endings.get(next.epoch) ?? null : null;
+    // The first owner after it has fenced it, or found it closed, even one that wrote nothing itself.
+    const follower = isTaken ? Math.min(next.epoch, ...[...owners.keys()].filter((epoch) => epoch > each.epoch)) : 0;
     const fragments = fragmentsOf(each, alive);
     const owner = ownerOf(each.epoch);
     return {
@@ -32,7 +39,8 @@ export function modelOf(said) {
       state: each.is_closed ? 'closed' : each.ledger?.state === 'in_recovery' ? 'in recovery' : each.is_written ? 'open' : 'being closed',
       fragments, quorums: each.ledger && [each.ledger.ensemble_size, each.ledger.write_quorum, each.ledger.ack_quorum],
       lost: [...new Set([...fragments.flatMap((/** @type {Fragment} */ f) => f.lost), ...each.missing])],
-      fencedBy: isFenced ? {epoch: next.epoch, owner: ownerOf(next.epoch), previous: taken?.from ?? owner, takenUs: taken?.taken_us ?? next.created_us} : null,
+      isFenced: isTaken && endings.get(follower) !== 'released',
+      takeover: isTaken ? {epoch: next.epoch, owner: ownerOf(next.epoch), previous: taken?.from ?? owner, takenUs: taken?.taken_us ?? next.created_us, ended} : null,
     };
   });
   const first = said.older ? said.older.to_offset : ledgers[0]?.from ?? said.earliest_offset;
@@ -66,6 +74,32 @@ function fragmentsOf(each, alive) {
   });
 }
 
+/** The entries that each bookie is to have of a ledger, by its metadata; and whether its copies are missing. @param {Ledger} each @returns {{bookie: string, entries: number, isLost: boolean}[]} */
+export function entriesPerBookie(each) {
+  const [ensemble, write] = each.quorums ?? [0, 0], counts = new Map();
+  for (const one of each.fragments) {
+    one.bookies.forEach((bookie, at) => counts.set(bookie, (counts.get(bookie) ?? 0) + striped(one.firstEntry, one.lastEntry ?? -1, at, ensemble, write)));
+  }
+  return [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([bookie, entries]) => ({bookie, entries, isLost: each.lost.includes(bookie)}));
+}
+
+/** How many of some entries the bookie at a place of the ensemble has: entry N is on the places N, N + 1, … modulo the ensemble. @param {number} first @param {number} last @param {number} at @param {number} ensemble @param {number} write */
+function striped(first, last, at, ensemble, write) {
+  const total = Math.max(0, last - first + 1), rounds = Math.floor(total / ensemble);
+  let rest = 0;
+  for (let entry = first + rounds * ensemble; entry <= last; entry += 1) if ((at - entry % ensemble + ensemble) % ensemble < write) rest += 1;
+  return rounds * write + rest;
+}
+
+/** A part of the ledgers around the chosen one: each step halves how many are drawn. @param {Model} model @param {Ledger} chosen @param {number} steps @returns {Model} */
+export function zoomed(model, chosen, steps) {
+  const shown = Math.max(1, Math.ceil(model.ledgers.length / 2 ** steps));
+  if (steps <= 0 || shown >= model.ledgers.length) return model;
+  const begin = Math.max(0, Math.min(model.ledgers.indexOf(chosen) - Math.floor(shown / 2), model.ledgers.length - shown));
+  const ledgers = model.ledgers.slice(begin, begin + shown), isLast = begin + shown === model.ledgers.length;
+  return {...model, ledgers, epochs: epochsOf(ledgers), first: ledgers[0].from, end: isLast ? model.end : ledgers[ledgers.length - 1].to};
+}
+
 /** @param {Ledger[]} ledgers */
 function epochsOf(ledgers) {
   /** @type {{epoch: number, owner: string, previous: string, tint: number, from: number, to: number, atUs: number}[]} */
@@ -74,7 +108,7 @@ function epochsOf(ledgers) {
     const last = found.at(-1);
     if (last?.epoch === each.epoch) last.to = each.to;
     else {
-      const takeover = ledgers.find((l) => l.fencedBy?.epoch === each.epoch)?.fencedBy;
+      const takeover = ledgers.find((l) => l.takeover?.epoch === each.epoch)?.takeover;
       found.push({epoch: each.epoch, owner: each.owner, previous: takeover?.previous ?? last?.owner ?? '', tint: each.tint, from: each.from, to: each.to, atUs: takeover?.takenUs ?? each.createdUs});
     }
   }
@@ -101,8 +135,11 @@ export function problems(model) {
 /** @param {Ledger[]} ledgers */
 const named = (ledgers) => (ledgers.length > 5 ? `${ledgers.slice(0, 5).map((each) => each.id).join(', ')}, …` : ledgers.map((each) => each.id).join(', '));
 
+/** How an owner ended, after its name. @type {Record<string, string>} */
+const ENDED = {released: ', which had given it up', unreachable: ', whose port refused connections', session_ended: ', which was lost: its session had ended', fenced: ', which was still registered'};
+
 /** @param {string} owner @param {string | null} previous */
-const takeover = (owner, previous) => (previous === null || previous === owner ? `${owner} opened the partition again` : `${owner} took the partition over from ${previous}`);
+const takenOver = (owner, previous) => (previous === null || previous === owner ? `${owner} opened the partition again` : `${owner} took the partition over from ${previous}`);
 
 /** What happened, in sentences, the oldest first. @param {Model} model @returns {string[]} */
 export function story(model) {
@@ -117,13 +154,14 @@ export function story(model) {
       const came = is.filter((b) => !was.includes(b)), left = was.filter((b) => !is.includes(b));
       out.push(`Ledger ${each.id}, from about offset ${count(each.fragments[i].from)} on: ${came.join(', ')} took the place of ${left.join(', ')}, which did not answer.`);
     }
-    if (each.fencedBy) {
+    if (each.takeover) {
       const next = model.ledgers[model.ledgers.indexOf(each) + 1];
-      const {owner, previous, epoch} = each.fencedBy;
+      const {owner, previous, epoch, ended, takenUs} = each.takeover, how = ENDED[ended ?? ''] ?? '';
       for (const idle of model.said.takeovers) {
-        if (idle.epoch > each.epoch && idle.epoch < epoch) out.push(`${clock(idle.taken_us)}: ${takeover(idle.broker_id, idle.from)}, and wrote nothing (epoch ${idle.epoch}).`);
+        if (idle.epoch > each.epoch && idle.epoch < epoch) out.push(`${clock(idle.taken_us)}: ${takenOver(idle.broker_id, idle.from)}, and wrote nothing (epoch ${idle.epoch}).`);
       }
-      out.push(`${clock(each.fencedBy.takenUs)}: ${takeover(owner, previous)}. It fenced ledger ${each.id}, closed it before offset ${count(each.to)} and went on in ledger ${next.id} (epoch ${each.fencedBy.epoch}).`);
+      const did = each.isFenced ? `It fenced ledger ${each.id}, closed it before offset ${count(each.to)}` : `Ledger ${each.id} had been closed in good order before offset ${count(each.to)}, and ${owner}`;
+      out.push(`${clock(takenUs)}: ${takenOver(owner, previous)}${how}. ${did}${each.isFenced ? ' and' : ''} went on in ledger ${next.id} (epoch ${epoch}).`);
     }
   }
   if (!out.length) out.push('One broker has written all that is shown, and no bookie was replaced.');
@@ -156,7 +194,7 @@ export function nextCut(model, nowMs) {
 
 /** @param {Ledger} each the name of a ledger's button */
 export function spokenName(each) {
-  return `Ledger ${each.id}, ${each.state}${each.fencedBy ? ' by a takeover' : ''}, ${each.to > each.from ? `offsets ${each.from} to ${each.to - 1}` : 'empty'}, written by ${each.owner} in epoch ${each.epoch}`
+  return `Ledger ${each.id}, ${each.state}${each.isFenced ? ' by a takeover' : ''}, ${each.to > each.from ? `offsets ${each.from} to ${each.to - 1}` : 'empty'}, written by ${each.owner} in epoch ${each.epoch}`
     + (each.fragments.length > 1 ? `, ${plural(each.fragments.length - 1, 'change')} of bookies` : '')
     + (each.lost.length ? `, copies missing on ${each.lost.join(', ')}` : '');
 }

@@ -61,12 +61,13 @@ const fitting = (texts, width, px) => texts.find((each) => each.length * px + 12
  * @param {number} width
  * @param {Ledger | undefined} chosen
  * @param {(id: number) => void} choose
+ * @param {(by: number) => void} zoom by steps
  */
-export function picture(model, width, chosen, choose) {
+export function picture(model, width, chosen, choose, zoom) {
   const sheet = new Sheet(model, width);
   axis(sheet);
   epochs(sheet);
-  ledgers(sheet, chosen, choose);
+  ledgers(sheet, chosen, choose, zoom);
   copies(sheet);
   cursors(sheet);
   compacted(sheet);
@@ -124,17 +125,17 @@ function epochs(sheet) {
   });
 }
 
-/** @param {Sheet} sheet @param {Ledger | undefined} chosen @param {(id: number) => void} choose */
-function ledgers(sheet, chosen, choose) {
+/** @param {Sheet} sheet @param {Ledger | undefined} chosen @param {(id: number) => void} choose @param {(by: number) => void} zoom */
+function ledgers(sheet, chosen, choose, zoom) {
   const {model} = sheet;
   const top = sheet.lane('Ledgers', 'the pieces of the log, to scale; coloured by who wrote them', LEDGER_PX + 24);
   let timeEnd = -Infinity;
   for (const each of model.ledgers) {
     const x1 = sheet.x(each.from), width = Math.max(3, sheet.x(each.to) - (each.isOpen ? 0 : 3) - x1);
     const color = `var(--o${each.tint})`, fill = `var(--o${each.tint}f)`, isChosen = each === chosen;
-    sheet.parts.push(ledgerButton(sheet, each, {x1, width, top, color, fill, isChosen}, choose));
+    sheet.parts.push(ledgerButton(sheet, each, {x1, width, top, color, fill, isChosen}, choose, zoom));
     const messages = each.to - each.from;
-    const states = each.isOpen ? ['open, being written', 'open'] : each.fencedBy ? ['fenced, then closed', 'fenced'] : [each.state];
+    const states = each.isOpen ? ['open, being written', 'open'] : each.isFenced ? ['fenced, then closed', 'fenced'] : [each.state];
     [[`Ledger ${each.id}`, `L${each.id}`, `${each.id}`], [`${count(messages)} messages`, count(messages)], states].forEach((texts, row) => {
       const text = fitting(texts, width, row ? 6.8 : 8);
       if (text) sheet.parts.push(h('text', {class: row ? 's in' : 'b in', style: {stroke: fill}, x: x1 + 9, y: top + [20, 38, 55][row]}, text));
@@ -153,27 +154,33 @@ function ledgers(sheet, chosen, choose) {
 /**
  * @param {Sheet} sheet @param {Ledger} each
  * @param {{x1: number, width: number, top: number, color: string, fill: string, isChosen: boolean}} at
- * @param {(id: number) => void} choose
+ * @param {(id: number) => void} choose @param {(by: number) => void} zoom
  */
-function ledgerButton(sheet, each, {x1, width, top, color, fill, isChosen}, choose) {
+function ledgerButton(sheet, each, {x1, width, top, color, fill, isChosen}, choose, zoom) {
   const {model} = sheet;
   const trimmed = Math.max(0, Math.min(model.earliest, each.to) - each.from);
   const right = sheet.width - 5;
   return h('g', {class: 'seg', key: each.id, role: 'button', tabindex: isChosen ? 0 : -1, 'data-ledger': each.id,
     'aria-pressed': isChosen ? 'true' : 'false', 'aria-label': spokenName(each),
-    onclick: () => choose(each.id), onkeydown: (/** @type {KeyboardEvent} */ event) => move(event, model, each, choose)},
+    onclick: () => choose(each.id), onkeydown: (/** @type {KeyboardEvent} */ event) => move(event, model, each, choose, zoom)},
     each.isOpen && h('path', {d: `M${x1 + width} ${top}H${right}q4 0 4 4v${LEDGER_PX - 8}q0 4 -4 4H${x1 + width}`, fill: 'none', stroke: color, 'stroke-width': 1.5, 'stroke-dasharray': '5 4'}),
     h('rect', {class: 'box', x: x1, y: top, width, height: LEDGER_PX, rx: 5, fill, stroke: color, 'stroke-width': isChosen ? 3 : 1.5,
       'stroke-dasharray': each.state === 'in recovery' ? '2 3' : null}),
-    each.fencedBy && h('rect', {x: x1 + width - Math.min(6, width), y: top, width: Math.min(6, width), height: LEDGER_PX, rx: 2, fill: color}),
+    each.isFenced && h('rect', {x: x1 + width - Math.min(6, width), y: top, width: Math.min(6, width), height: LEDGER_PX, rx: 2, fill: color}),
     trimmed > 0 && h('rect', {x: x1 + 1.5, y: top + 1.5, width: Math.max(0, sheet.x(each.from + trimmed) - x1 - 1.5), height: LEDGER_PX - 3, rx: 4, fill: 'url(#trim)'}),
     h('rect', {class: 'ring', x: x1 - 4, y: top - 4, width: width + 8, height: LEDGER_PX + 8, rx: 8}));
 }
 
-/** @param {KeyboardEvent} event @param {Model} model @param {Ledger} from @param {(id: number) => void} choose */
-function move(event, model, from, choose) {
+/** @param {KeyboardEvent} event @param {Model} model @param {Ledger} from @param {(id: number) => void} choose @param {(by: number) => void} zoom */
+function move(event, model, from, choose, zoom) {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
-  const all = model.ledgers, index = all.indexOf(from), ends = all.flatMap((each, at) => (each.fencedBy ? [at] : []));
+  const all = model.ledgers, index = all.indexOf(from), ends = all.flatMap((each, at) => (each.takeover ? [at] : []));
+  const by = {'+': 1, '=': 1, '-': -1, 0: -Infinity}[event.key];
+  if (by !== undefined) {
+    event.preventDefault();
+    zoom(by);
+    return;
+  }
   /** @type {Record<string, number | undefined>} */
   const places = {ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: all.length - 1,
     ']': ends.find((at) => at > index), '[': ends.filter((at) => at < index).at(-1), Enter: index, ' ': index};
@@ -257,7 +264,7 @@ function marks(sheet) {
     sheet.lines.push({at: cut.to_offset, top: 48, color: 'var(--bad)', dash: '2 4'});
     if (!isNarrow && !isTrimmed) sheet.flags.push(h('text', {class: 's tag', x: sheet.x(cut.to_offset), y: 14, 'text-anchor': sheet.x(cut.to_offset) > sheet.width * 0.4 ? 'end' : 'start'}, `retention's next cut: ${count(cut.to_offset)}`));
   }
-  if (!model.said.newer) {
+  if (!model.said.newer && model.tail <= model.end) {
     sheet.lines.push({at: model.tail, top: 18, color: 'var(--good)', width: 2.5});
     const ended = model.said.terminated;
     sheet.flags.push(h('text', {class: 's tag b', x: sheet.x(model.tail), y: 14, 'text-anchor': 'end'},

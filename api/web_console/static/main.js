@@ -27,7 +27,7 @@ const SCREENS = /** @type {Record<string, {element: string, title: string, isLis
 /** The screens that navigation does not have, by the one that it shows for them. @type {Record<string, string>} */
 const UNDER = {topic: 'topics', partition: 'topics', messages: 'topics', subscription: 'subscriptions'};
 
-const KEYS = [['/', 'to the filter of the page'], ['g then o, t, s, c', 'overview, topics, subscriptions, cluster'], ['← → Home End', 'from ledger to ledger'], ['[ ]', 'from takeover to takeover'], ['?', 'these keys']];
+const KEYS = [['/', 'to the filter of the page'], ['g then o, t, s, c', 'overview, topics, subscriptions, cluster'], ['← → Home End', 'from ledger to ledger'], ['[ ]', 'from takeover to takeover'], ['+ − 0', 'closer, farther, all ledgers'], ['?', 'these keys']];
 
 class Console extends View {
   begin() {

@@ -1,6 +1,6 @@
 // Messages as people read and copy them. Decisions on values alone.
 
-import {exactTime} from './format.js';
+import {count, exactTime} from './format.js';
 import {conditionOf, holds} from './json_path.js';
 import {fromMsgpack} from './msgpack.js';
 
@@ -107,6 +107,18 @@ export function copyAs(how, server, topic, partition, offset) {
   if (how === 'curl') return `curl -sS -i ${quoted(`${server}v1/topics/${topic}/partitions/${partition}/messages/${offset}`)}`;
   if (how === 'command line') return `fencelog read ${quoted(topic)} --partition ${partition} --from ${offset} --limit 1 --server ${quoted(server.replace(/\/$/, ''))}`;
   return `import urllib.request\n\nurl = ${JSON.stringify(`${server}v1/topics/${topic}/partitions/${partition}/messages/${offset}`)}\nwith urllib.request.urlopen(url) as answer:\n    value = answer.read()\n    key = answer.headers["Fencelog-Key"]`;
+}
+
+/**
+ * The offsets of a range, both of them included; or the mistake in the form.
+ * @param {string} first @param {string} last
+ * @returns {{mistake: string} | {mistake: null, first: number, last: number}}
+ */
+export function rangeOf(first, last) {
+  const wrong = [first, last].find((each) => !/^\d{1,15}$/.test(each.trim()));
+  if (wrong !== undefined) return {mistake: `“${wrong}” is no offset.`};
+  if (Number(last) < Number(first)) return {mistake: `${count(Number(last))} comes before ${count(Number(first))}.`};
+  return {mistake: null, first: Number(first), last: Number(last)};
 }
 
 /** What a position in the form asks for: an offset, `earliest`, `latest`, or a time. @param {string} text @returns {Record<string, string> | null} */

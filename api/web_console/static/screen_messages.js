@@ -3,14 +3,16 @@
 import {copy} from './copyable.js';
 import {answered, empty, field, link} from './parts.js';
 import {count, plural, size} from './format.js';
-import {bytesOf, copyAs, decoded, keyOf, matches, oneLine, positionOf, publishTime} from './messages_core.js';
+import {bytesOf, copyAs, decoded, keyOf, matches, oneLine, positionOf, publishTime, rangeOf} from './messages_core.js';
 import {adjust, params} from './route.js';
 import {atTop, rowList} from './rows.js';
-import {Problem, ask, partitionPath, urlOf} from './service.js';
+import {Problem, ask, partitionPath, said, urlOf} from './service.js';
 import {View, h, signal} from './view.js';
 
 const PAGE = 200;
-const KEPT = 5000;
+/** The messages of a further page, and those that are kept: a list of so many is still fast. */
+const MORE = 10_000, KEPT = 100_000;
+const MAX_BYTES = 4 * 1024 * 1024;
 const WAIT_S = 15;
 const FORMS = ['auto', 'text', 'json', 'msgpack', 'hex'];
 
@@ -28,6 +30,10 @@ class Messages extends View {
     this.chosen = signal(/** @type {Message | null} */ (null));
     this.outcome = signal('');
     this.mistake = signal('');
+    /** What a download of a range has come to. */
+    this.download = signal('');
+    /** Which messages a filter lets through, so that none is looked at twice. @type {{filter: string, of: WeakMap<Message, boolean>, all: Message[], found: Message[]}} */
+    this.verdicts = {filter: '', of: new WeakMap(), all: [], found: []};
     this.abort = new AbortController();
     this.endings.push(() => this.abort.abort());
     this.read(positionOf(params.current.from ?? '') ?? {from: 'earliest'});
@@ -43,15 +49,15 @@ class Messages extends View {
     if (this.isLive.current) this.follow(abort);
   }
 
-  /** @param {Record<string, string>} position @param {AbortController} abort @param {number} waitS */
-  async more(position, abort, waitS) {
-    const query = new URLSearchParams({...position, limit: String(PAGE), as: 'base64', ...(waitS ? {wait: String(waitS)} : {})});
+  /** @param {Record<string, string>} position @param {AbortController} abort @param {number} waitS @param {number} limit */
+  async more(position, abort, waitS, limit = PAGE) {
+    const query = new URLSearchParams({...position, limit: String(limit), max_bytes: String(MAX_BYTES), as: 'base64', ...(waitS ? {wait: String(waitS)} : {})});
     const {topic, partition} = this.place;
     try {
-      const said = await (await ask(`${partitionPath(topic, partition)}/messages?${query}`, {signal: abort.signal})).json();
+      const page = await (await ask(`${partitionPath(topic, partition)}/messages?${query}`, {signal: abort.signal})).json();
       if (abort.signal.aborted) return false;
-      this.end = {next: said.next_offset, tail: said.tail_offset};
-      this.messages.value = [...this.messages.current, ...said.messages].slice(-KEPT);
+      this.end = {next: page.next_offset, tail: page.tail_offset};
+      this.messages.value = [...this.messages.current, ...page.messages].slice(-KEPT);
       this.shown.value = {status: 'ready', data: this.end, problem: null, sinceMs: Date.now()};
       return true;
     } catch (error) {
@@ -101,8 +107,7 @@ class Messages extends View {
     try {
       const answer = await ask(`v1/topics/${topic}/messages?partition=${partition}`, {method: 'POST', body: String(data.get('value') ?? ''),
         headers: {'Content-Type': 'application/octet-stream', ...(key ? {'Fencelog-Key-Base64': btoa(String.fromCharCode(...new TextEncoder().encode(key)))} : {})}});
-      const said = await answer.json();
-      this.outcome.value = `Appended at offset ${count(said.offset)}.`;
+      this.outcome.value = `Appended at offset ${count((await answer.json()).offset)}.`;
       form.reset();
       if (!this.isLive.current && this.end.next === this.end.tail) await this.more({from: String(this.end.next)}, this.abort, 0);
     } catch (error) {
@@ -112,8 +117,38 @@ class Messages extends View {
   }
 
   /** Save the messages that are shown, one JSON object on each line. */
-  download() {
-    const lines = this.filtered().map((each) => `${JSON.stringify(each)}\n`);
+  saveShown() {
+    this.save(this.filtered().map((each) => `${JSON.stringify(each)}\n`));
+  }
+
+  /** Save a range of offsets, page by page as the service renders it. @param {SubmitEvent} event */
+  async saveRange(event) {
+    event.preventDefault();
+    const form = new FormData(/** @type {HTMLFormElement} */ (event.target)), range = rangeOf(String(form.get('first')), String(form.get('last')));
+    if (range.mistake !== null) {
+      this.download.value = range.mistake;
+      return;
+    }
+    const {topic, partition} = this.place, pages = [];
+    let next = range.first, isAtTail = false;
+    try {
+      while (next <= range.last && !isAtTail && this.isConnected) {
+        this.download.value = `Reading from ${count(next)} on…`;
+        const query = new URLSearchParams({from: String(next), limit: String(Math.min(MORE, range.last - next + 1)), max_bytes: String(MAX_BYTES), as: 'base64'});
+        const answer = await ask(`${partitionPath(topic, partition)}/messages?${query}`, {headers: {Accept: 'application/x-ndjson'}});
+        pages.push(await answer.blob());
+        isAtTail = answer.headers.get('At-Tail') === 'true';
+        next = Number(answer.headers.get('Next-Offset'));
+      }
+      this.save(pages);
+      this.download.value = `Saved what is there from ${count(range.first)} to ${count(Math.min(range.last, next - 1))}.`;
+    } catch (error) {
+      this.download.value = said(error);
+    }
+  }
+
+  /** @param {(string | Blob)[]} lines */
+  save(lines) {
     const made = document.createElement('a');
     made.href = URL.createObjectURL(new Blob(lines, {type: 'application/x-ndjson'}));
     made.download = `${this.place.topic.replaceAll('/', '_')}-${this.place.partition}.ndjson`;
@@ -122,8 +157,17 @@ class Messages extends View {
   }
 
   filtered() {
-    const filter = params.value.filter ?? '';
-    return filter ? this.messages.value.filter((each) => matches(each, filter)) : this.messages.value;
+    const filter = params.value.filter ?? '', all = this.messages.value, before = this.verdicts;
+    if (!filter) return all;
+    if (before.filter === filter && before.all === all) return before.found;
+    const of = before.filter === filter ? before.of : new WeakMap();
+    const found = all.filter((each) => {
+      let is = of.get(each);
+      if (is === undefined) of.set(each, is = matches(each, filter));
+      return is;
+    });
+    this.verdicts = {filter, of, all, found};
+    return found;
   }
 
   render() {
@@ -139,9 +183,12 @@ class Messages extends View {
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),
       h('div', {class: 'fields', key: 'filter'},
         field('Filter what is loaded (words, key:…, header:…, $.order.total>100)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
-        h('button', {type: 'button', onclick: () => this.download()}, 'Download as NDJSON')),
+        h('button', {type: 'button', onclick: () => this.saveShown()}, 'Download as NDJSON')),
       answered(this.shown.value, 'the messages', () => this.list(filter)),
       this.chosen.value && this.detail(this.chosen.value),
+      h('details', {key: 'range'}, h('summary', null, 'Download a range as NDJSON'), h('form', {class: 'fields', onsubmit: (/** @type {SubmitEvent} */ event) => this.saveRange(event)},
+        field('First offset', h('input', {name: 'first', inputmode: 'numeric', autocomplete: 'off', required: true})), field('Last offset', h('input', {name: 'last', inputmode: 'numeric', autocomplete: 'off', required: true})), h('button', null, 'Download')),
+        h('p', {role: 'status'}, this.download.value)),
       h('details', {key: 'append'}, h('summary', null, 'Append a message'), h('form', {onsubmit: (/** @type {SubmitEvent} */ event) => this.appendMessage(event)},
         field('Key (optional)', h('input', {name: 'key', autocomplete: 'off'})), field('Value', h('textarea', {name: 'value', rows: 4})), h('button', null, 'Append to this partition')),
         h('p', {role: 'status'}, this.outcome.value)),
@@ -154,7 +201,7 @@ class Messages extends View {
     const more = this.end.tail - this.end.next;
     const about = `${plural(found.length, 'message')}${filter ? ` of ${count(all.length)} loaded` : ''}; ${more > 0 ? `${count(more)} more up to the tail` : 'up to the tail'}`;
     return [
-      h('p', {role: 'status', key: 'about', class: 'muted'}, about, more > 0 && [' ', h('button', {type: 'button', onclick: () => this.more({from: String(this.end.next)}, this.abort, 0)}, `Load ${count(Math.min(more, PAGE))} more`)]),
+      h('p', {role: 'status', key: 'about', class: 'muted'}, about, more > 0 && [' ', h('button', {type: 'button', onclick: () => this.more({from: String(this.end.next)}, this.abort, 0, MORE)}, `Load ${count(Math.min(more, MORE))} more`)]),
       !found.length ? empty(filter && all.length ? 'No loaded message matches' : 'There is no message here', filter && all.length ? 'The filter looks at what is loaded: load more, or change it.' : 'The tail is reached. Messages appear here when they are appended and the tail is followed.')
         : rowList({name: 'Messages', items: found, idOf: (each) => `m${each.offset}`, chosen: chosen && `m${chosen.offset}`, sight: this.sight,
           choose: (each) => { this.chosen.value = each; },

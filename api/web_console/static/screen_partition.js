@@ -3,13 +3,14 @@
 import {troublesOf} from './findings.js';
 import {answered, empty, link, table, to} from './parts.js';
 import {clock, count, retention, size} from './format.js';
-import {modelOf, nextCut, problems, story} from './ledger_model.js';
+import {endingsOf, entriesPerBookie, modelOf, nextCut, problems, story, zoomed} from './ledger_model.js';
 import {picture} from './ledger_picture.js';
 import {adjust, params} from './route.js';
 import {Resource, partitionPath} from './service.js';
 import {View, effect, h, signal} from './view.js';
 
 const EVERY_MS = 1000;
+const TAKEOVERS_MS = 5000;
 
 /** @typedef {import('./ledger_model.js').Model} Model */
 /** @typedef {import('./ledger_model.js').Ledger} Ledger */
@@ -23,8 +24,10 @@ class Partition extends View {
       const {before} = params.current;
       return `${partitionPath(topic, partition)}/chain${before ? `?before=${before}` : ''}`;
     }, EVERY_MS);
+    /** How owners ended: the chain itself does not keep it. */
+    this.takeovers = new Resource(() => `v1/admin/events?${new URLSearchParams({kind: 'takeover', topic, limit: '1000'})}`, TAKEOVERS_MS);
     let before = params.current.before;
-    this.endings.push(() => this.chain.end(), effect(() => {
+    this.endings.push(() => [this.chain, this.takeovers].forEach((each) => each.end()), effect(() => {
       const now = params.value.before;
       if (now !== before) this.chain.refresh();
       before = now;
@@ -40,7 +43,7 @@ class Partition extends View {
       h('h1', null, `${topic}, partition ${partition}`),
       h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Messages', 'messages', {topic, partition}), ' · ', link('Events', 'cluster', {of: topic})),
       troublesOf(topic),
-      answered(this.chain.shown.value, 'the ledger chain', (said) => this.drawn(modelOf(said))),
+      answered(this.chain.shown.value, 'the ledger chain', (said) => this.drawn(modelOf(said, endingsOf(this.takeovers.shown.value.data?.events ?? [], Number(partition))))),
     ];
   }
 
@@ -50,16 +53,20 @@ class Partition extends View {
     if (!model.ledgers.length) return empty('This partition has no ledger any more', `The log has ended at offset ${count(model.tail)}, and all of it was deleted.`);
     const wanted = Number(params.value.ledger ?? NaN);
     const chosen = model.ledgers.find((each) => each.id === wanted) ?? model.ledgers[model.ledgers.length - 1];
-    const found = problems(model);
+    const found = problems(model), steps = Number(params.value.zoom ?? 0), part = zoomed(model, chosen, steps);
+    const most = Math.ceil(Math.log2(model.ledgers.length));
+    const zoom = (/** @type {number} */ by) => adjust({ledger: chosen.id, zoom: Math.max(0, Math.min(most, steps + by)) || null});
     return [
       this.facts(model),
       found.length > 0 && h('div', {class: 'alert', role: 'status', key: 'problems'}, found.map((each) => h('p', null, each))),
       this.pages(model),
-      h('figure', {'aria-label': 'The ledger chain', key: 'picture'}, this.width.value > 200 && picture(model, this.width.value, chosen, (id) => adjust({ledger: id}))),
+      most > 0 && h('p', {class: 'zoom', key: 'zoom'}, h('button', {type: 'button', disabled: steps >= most, onclick: () => zoom(1)}, 'Closer'), ' ', h('button', {type: 'button', disabled: !steps, onclick: () => zoom(-1)}, 'Farther'), ' ',
+        steps > 0 && [h('button', {type: 'button', onclick: () => zoom(-Infinity)}, 'All'), h('span', {class: 'muted'}, ` ${count(part.ledgers.length)} of ${count(model.ledgers.length)} ledgers, around ledger ${chosen.id}`)]),
+      h('figure', {'aria-label': 'The ledger chain', key: 'picture'}, this.width.value > 200 && picture(part, this.width.value, chosen, (id) => adjust({ledger: id}), zoom)),
       h('details', {key: 'how'}, h('summary', null, 'How to read this picture'), h('ul', {class: 'how'},
         h('li', null, 'Left is old, right is new. Every column belongs to the same messages, from top to bottom.'),
         h('li', null, 'The log is cut into ', h('b', null, 'ledgers'), '. One is open (dashed), the others are closed for good.'),
-        h('li', null, 'A ledger’s colour is the broker that wrote it. Where it changes, another broker took over and ', h('b', null, 'fenced'), ' the previous one’s ledger (its thick end), so that it could write no more.'),
+        h('li', null, 'A ledger’s colour is the broker that wrote it. Where it changes, another broker took over and, unless that had given it up, ', h('b', null, 'fenced'), ' the previous one’s ledger (its thick end), so that it could write no more.'),
         h('li', null, 'Bars below a message are its copies, on ', h('b', null, 'bookies'), '. Where bars change their row inside a ledger, a bookie was replaced; the place is estimated.'),
         h('li', null, 'A triangle is a ', h('b', null, 'subscription'), ': everything to its left is acknowledged.'),
         h('li', null, 'Hatched grey is trimmed; hatched red is a copy that its bookie does not answer for. A red dotted line is where retention cuts next.'))),
@@ -111,13 +118,14 @@ function ledgerPanel(each) {
     h('td', null, one.bookies.map((bookie, at) => [at > 0 && ', ', one.lost.includes(bookie) ? h('span', {class: 'bad'}, `✕ ${bookie} (missing)`) : bookie]))));
   return h('section', {class: 'panel', 'aria-labelledby': 'ledger-title'}, h('h2', {id: 'ledger-title', 'aria-live': 'polite'}, `Ledger ${each.id}`),
     h('dl', null,
-      row('State', `${each.state}${each.fencedBy ? ` by a takeover (fenced in epoch ${each.fencedBy.epoch})` : ''}${each.isAdopted ? ', written elsewhere and committed' : ''}`),
+      row('State', `${each.state}${each.takeover ? each.isFenced ? ` by a takeover (fenced in epoch ${each.takeover.epoch})` : ` by its owner (handed over in epoch ${each.takeover.epoch})` : ''}${each.isAdopted ? ', written elsewhere and committed' : ''}`),
       row('Written by', `${each.owner}, epoch ${each.epoch}`),
       row('Offsets', each.to > each.from ? `${count(each.from)} – ${count(each.to - 1)} (${count(each.to - each.from)} messages${each.size === null ? '' : `, ${size(each.size)}`})` : 'none yet'),
       row('From, to', `${clock(each.createdUs)} – ${each.lastUs === null ? 'now' : clock(each.lastUs)} UTC`),
       row('Last confirmed entry', each.entries ? count(each.entries - 1) : 'none'),
       each.quorums && row('Each entry', `on ${write} of ${ensemble} bookies, acknowledged after ${ack}`)),
-    each.fragments.length ? table(`Fragments of ledger ${each.id}`, ['Offsets', 'Entries', 'Bookies'], fragments) : h('p', null, 'Its metadata is gone: it was just deleted.'));
+    each.fragments.length ? [table(`Fragments of ledger ${each.id}`, ['Offsets', 'Entries', 'Bookies'], fragments),
+      table(`Entries of ledger ${each.id} on each bookie`, ['Bookie', 'Entries that it is to have'], entriesPerBookie(each).map((one) => h('tr', {key: one.bookie}, h('th', {scope: 'row'}, one.isLost ? h('span', {class: 'bad'}, `✕ ${one.bookie} (missing)`) : one.bookie), h('td', null, count(one.entries)))))] : h('p', null, 'Its metadata is gone: it was just deleted.'));
 }
 
 /** @param {Model} model */

@@ -14,11 +14,12 @@ class Topics extends View {
     this.isCreating = signal(false);
     this.refusal = signal('');
     this.table = new Resource(() => {
-      const {sort = 'name', contains = '', start = '0'} = params.current;
-      return `v1/admin/topics?${new URLSearchParams({sort, contains, start, limit: String(PAGE)})}`;
+      const {sort = 'name', contains = '', namespace, start = '0'} = params.current;
+      return `v1/admin/topics?${new URLSearchParams({sort, contains, start, limit: String(PAGE), ...(namespace ? {namespace} : {})})}`;
     }, 3000);
+    this.namespaces = new Resource(() => 'v1/namespaces', 10_000);
     let first = true;
-    this.endings.push(() => this.table.end(), effect(() => {
+    this.endings.push(() => [this.table, this.namespaces].forEach((each) => each.end()), effect(() => {
       params.value;
       if (!first) this.table.refresh();
       first = false;
@@ -46,20 +47,33 @@ class Topics extends View {
       this.refusal.value && h('p', {class: 'bad', role: 'alert'}, this.refusal.value));
   }
 
+  /** The settings of a namespace, which its topics inherit. @param {string} name */
+  settingsOf(name) {
+    return answered(this.namespaces.shown.value, 'the namespace', (data) => {
+      const found = data.namespaces.find((/** @type {any} */ each) => each.namespace === name);
+      if (!found) return h('p', {class: 'muted'}, `There is no namespace ${name}.`);
+      return h('details', {key: 'namespace'}, h('summary', null, `Settings of namespace ${name}, which its topics inherit`),
+        table(`Settings of namespace ${name}`, ['Setting', 'Value', 'From'], Object.entries(found.effective).map(([setting, value]) => h('tr', {key: setting}, h('th', {scope: 'row'}, setting), h('td', null, String(value)), h('td', null, setting in found.settings ? 'the namespace' : 'inherited')))));
+    });
+  }
+
   render() {
-    const {sort = 'name', contains = '', start = '0'} = params.value;
+    const {sort = 'name', contains = '', namespace = '', start = '0'} = params.value, names = (this.namespaces.shown.value.data?.namespaces ?? []).map((/** @type {any} */ each) => each.namespace);
+    if (namespace && !names.includes(namespace)) names.push(namespace);
     return [h('h1', null, 'Topics'),
       h('div', {class: 'fields', key: 'bar'},
         field('Name contains', h('input', {type: 'search', 'data-filter': true, value: contains, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({contains: event.target.value, start: null})})),
+        field('Namespace', h('select', {onchange: (/** @type {any} */ event) => adjust({namespace: event.target.value, start: null}), value: namespace}, h('option', {value: ''}, 'all namespaces'), names.map((/** @type {string} */ name) => h('option', {value: name, key: name}, name)))),
         field('Sorted by', h('select', {onchange: (/** @type {any} */ event) => adjust({sort: event.target.value, start: null}), value: sort}, COLUMNS.map(([name, title]) => h('option', {value: name}, title)))),
         !this.isCreating.value && h('button', {type: 'button', onclick: () => { this.isCreating.value = true; }}, 'Create a topic…')),
       this.isCreating.value && this.form(),
-      answered(this.table.shown.value, 'the topics', (data) => this.page(data, Number(start), contains))];
+      namespace && this.settingsOf(namespace),
+      answered(this.table.shown.value, 'the topics', (data) => this.page(data, Number(start), contains, namespace))];
   }
 
-  /** @param {any} data @param {number} start @param {string} contains */
-  page(data, start, contains) {
-    if (!data.total) return contains ? empty('No topic has such a name', `There is none with “${contains}” in it.`) : empty('There are no topics yet', 'A topic is made here, with the command line or over HTTP.');
+  /** @param {any} data @param {number} start @param {string} contains @param {string} namespace */
+  page(data, start, contains, namespace) {
+    if (!data.total) return contains || namespace ? empty('No topic has such a name', `There is none${contains && ` with “${contains}” in it`}${namespace && ` in namespace ${namespace}`}.`) : empty('There are no topics yet', 'A topic is made here, with the command line or over HTTP.');
     const sort = params.current.sort ?? 'name';
     const heads = [...COLUMNS.map(([name, title]) => h('th', {scope: 'col', 'aria-sort': name === sort ? (name === 'name' ? 'ascending' : 'descending') : null}, title)), 'Retention', 'Owners'];
     const rows = data.topics.map((/** @type {any} */ each) => h('tr', {key: each.topic}, h('th', {scope: 'row'}, link(each.topic, 'topic', {topic: each.topic})),

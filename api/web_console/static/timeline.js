@@ -16,9 +16,9 @@ export const KINDS = {
   ensemble_change: 'Ensemble change', trim: 'Trim', terminate: 'End of a log', drain: 'Drain', undrain: 'Undrain', owner_unreachable: 'Owner unreachable', events_lost: 'Events lost',
 };
 
-/** The path of the events that the address asks for: `kind`, `of` (a topic), `since` (a time), `before` (an offset). @param {Record<string, string>} wanted */
-function pathOf({kind = '', of = '', since = '', before = ''}) {
-  const asked = Object.entries({limit: String(PAGE), kind, topic: of, since: positionOf(since)?.from_time ?? '', before}).filter(([, value]) => value);
+/** The path of the events that the address asks for: `kind`, `of` (a topic), `since` and `until` (times), `before` (an offset). @param {Record<string, string>} wanted */
+function pathOf({kind = '', of = '', since = '', until = '', before = ''}) {
+  const asked = Object.entries({limit: String(PAGE), kind, topic: of, since: positionOf(since)?.from_time ?? '', until: positionOf(until)?.from_time ?? '', before}).filter(([, value]) => value);
   return `v1/admin/events?${new URLSearchParams(Object.fromEntries(asked))}`;
 }
 
@@ -37,22 +37,22 @@ class Timeline extends View {
   /** @param {SubmitEvent} event */
   narrow(event) {
     event.preventDefault();
-    const form = new FormData(/** @type {HTMLFormElement} */ (event.target)), since = String(form.get('since') ?? '').trim();
-    const isTime = !since || positionOf(since)?.from_time !== undefined;
-    this.mistake.value = isTime ? '' : `“${since}” is no time like 2026-01-31 12:00:00 (UTC).`;
-    if (isTime) adjust({of: String(form.get('of') ?? '').trim(), since, before: null});
+    const form = new FormData(/** @type {HTMLFormElement} */ (event.target)), [of, since, until] = ['of', 'since', 'until'].map((name) => String(form.get(name) ?? '').trim());
+    const wrong = [since, until].find((each) => each && positionOf(each)?.from_time === undefined);
+    this.mistake.value = wrong ? `“${wrong}” is no time like 2026-01-31 12:00:00 (UTC).` : '';
+    if (!wrong) adjust({of, since, until, before: null});
   }
 
   render() {
-    const {kind = '', of = '', since = ''} = params.value;
+    const {kind = '', of = '', since = '', until = ''} = params.value, isNarrowed = Boolean(of || since || until);
     return [h('h2', {id: 'timeline'}, 'What has happened'),
       h('form', {class: 'fields', key: 'bar', onsubmit: (/** @type {SubmitEvent} */ event) => this.narrow(event)},
         field('Kind', h('select', {value: kind, onchange: (/** @type {any} */ event) => adjust({kind: event.target.value, before: null})}, h('option', {value: ''}, 'all kinds'), Object.entries(KINDS).map(([name, title]) => h('option', {value: name}, title)))),
-        field('Topic (namespace/topic)', h('input', {name: 'of', autocomplete: 'off', placeholder: of || 'all topics'})), field('Since (UTC)', h('input', {name: 'since', autocomplete: 'off', placeholder: since || 'the beginning'})),
-        h('button', null, 'Show'), (of || since) && h('button', {type: 'button', onclick: () => adjust({of: null, since: null, before: null})}, 'Show all')),
+        field('Topic (namespace/topic)', h('input', {name: 'of', autocomplete: 'off', placeholder: of || 'all topics'})), field('Since (UTC)', h('input', {name: 'since', autocomplete: 'off', placeholder: since || 'the beginning'})), field('Until (UTC)', h('input', {name: 'until', autocomplete: 'off', placeholder: until || 'now'})),
+        h('button', null, 'Show'), isNarrowed && h('button', {type: 'button', onclick: () => adjust({of: null, since: null, until: null, before: null})}, 'Show all')),
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),
-      (of || since) && h('p', {class: 'muted', key: 'about'}, [of && `Of ${of}`, since && `since ${since}`].filter(Boolean).join(', '), '.'),
-      answered(this.events.shown.value, 'the events', (data) => this.listed(data, Boolean(kind || of || since)))];
+      isNarrowed && h('p', {class: 'muted', key: 'about'}, [of && `Of ${of}`, since && `since ${since}`, until && `until ${until}`].filter(Boolean).join(', '), '.'),
+      answered(this.events.shown.value, 'the events', (data) => this.listed(data, Boolean(kind) || isNarrowed))];
   }
 
   /** @param {any} data @param {boolean} isFiltered */

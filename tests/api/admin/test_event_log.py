@@ -127,6 +127,25 @@ async def test_since_begins_at_a_time() -> None:
         assert (await events(site, since=site.broker.host.now_us()))["events"] == []
 
 
+async def test_until_ends_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as service:
+        (site,) = await service.topic(await recording(service, "a"))
+        await record(site, 3, EventKind.TRIM)
+        await asyncio.sleep(0.01)
+        time_us = site.broker.host.now_us()
+        await asyncio.sleep(0.01)
+        await record(site, 2, EventKind.TRIM)
+        for late_us in (0, 10**9, 2**62):  # what comes later is not read, or is left out
+            monkeypatch.setattr("fencelog.api.admin.event_log._LATE_US", late_us)
+            for query in ({}, {"after": 0}):
+                page = await events(site, until=time_us, kind="trim", **query)
+                assert len(page["events"]) == 3
+            (newest,) = (await events(site, until=time_us, kind="trim", limit=1))["events"]
+            assert newest["time_us"] < time_us
+        assert len((await events(site, until=2**62, kind="trim"))["events"]) == 5
+        assert (await events(site, until=0))["events"] == []
+
+
 async def test_a_follower_gets_the_next_event_as_it_comes() -> None:
     async with running() as service:
         first, second = await service.topic(await recording(service, "a", "b"))

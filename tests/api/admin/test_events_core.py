@@ -27,11 +27,12 @@ def test_a_query_with_everything() -> None:
         "kind": "roll,trim",
         "topic": "ns/t",
         "since": "7",
+        "until": "8",
         "after": "9",
         "wait": "0.5",
     }
     kinds = frozenset(("roll", "trim"))
-    assert read_query(given) == EventQuery(5, kinds, "ns/t", 7, None, 9, 500)
+    assert read_query(given) == EventQuery(5, kinds, "ns/t", 7, 8, None, 9, 500)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ def test_a_query_with_everything() -> None:
         ({"kind": "roll,eclipse"}, "kind"),
         ({"kind": ""}, "kind"),
         ({"since": "yesterday"}, "since"),
+        ({"until": "-1"}, "until"),
         ({"before": "-1"}, "before"),
         ({"before": "1", "after": "1"}, "after"),
         ({"wait": "1"}, "wait"),
@@ -71,6 +73,8 @@ def test_a_topic_has_to_be_a_name() -> None:
         (EventQuery(topic="ns/other"), False),
         (EventQuery(since_us=5), True),
         (EventQuery(since_us=6), False),
+        (EventQuery(until_us=6), True),
+        (EventQuery(until_us=5), False),
     ],
 )
 def test_filters(query: EventQuery, matches: bool) -> None:

@@ -91,6 +91,65 @@ async def test_a_takeover_a_replacement_and_a_trim_are_told(modules: Page) -> No
     ]
 
 
+async def test_a_ledger_that_was_closed_before_an_idle_owner_was_lost_was_not_fenced(
+    modules: Page,
+) -> None:
+    said = answer()
+    said["segments"][1]["epoch"] = 3
+    said["takeovers"][1] |= {"broker_id": "c"}
+    said["takeovers"].append({"epoch": 3, "broker_id": "a", "taken_us": 3_000_000, "from": "c"})
+    events = [
+        {"partition": 0, "epoch": 2, "from": {"broker_id": "a", "ended": "released"}},
+        {"partition": 0, "epoch": 3, "from": {"broker_id": "c", "ended": "unreachable"}},
+    ]
+    code = """async ([said, events]) => { const m = await import('./ledger_model.js');
+        return m.story(m.modelOf(said, m.endingsOf(events, 0)))[2] }"""
+    assert await modules.evaluate(code, [said, events]) == (
+        "1970-01-01 00:00:03: a took the partition over from c, whose port refused connections. "
+        "Ledger 1 had been closed in good order before offset 100, and a went on in ledger 2 "
+        "(epoch 3)."
+    )
+
+
+FENCED = (
+    "It fenced ledger 1, closed it before offset 100 and went on in ledger 2 (epoch 2).",
+    "Ledger 1, closed by a takeover, offsets",
+)
+HANDED_OVER = (
+    (
+        "Ledger 1 had been closed in good order before offset 100, "
+        "and b went on in ledger 2 (epoch 2)."
+    ),
+    "Ledger 1, closed, offsets",
+)
+
+
+@pytest.mark.parametrize(
+    ("ended", "how", "did"),
+    [
+        ("released", "which had given it up", HANDED_OVER),
+        ("session_ended", "which was lost: its session had ended", FENCED),
+        ("fenced", "which was still registered", FENCED),
+        ("unreachable", "whose port refused connections", FENCED),
+    ],
+)
+async def test_how_the_owner_before_ended_is_told_where_an_event_knows_it(
+    modules: Page, ended: str, how: str, did: tuple[str, str]
+) -> None:
+    events = [
+        {"partition": 1, "epoch": 2, "from": {"broker_id": "x", "ended": "other partition"}},
+        {"partition": 0, "epoch": 2, "from": {"broker_id": "a", "ended": ended}},
+        {"partition": 0, "epoch": 1, "from": None},
+    ]
+    code = """async ([said, events]) => { const m = await import('./ledger_model.js');
+        const model = m.modelOf(said, m.endingsOf(events, 0));
+        return [m.story(model)[1], m.spokenName(model.ledgers[0])] }"""
+    told, spoken = await modules.evaluate(code, [answer(), events])
+    sentence, name = did
+    assert told == f"1970-01-01 00:00:02: b took the partition over from a, {how}. {sentence}"
+    assert spoken.startswith(name)
+
+
 async def test_an_owner_that_wrote_nothing_is_told(modules: Page) -> None:
     """Its ledger was dropped, so that the ledgers alone would hide from whom it was taken over."""
     said = answer()
@@ -106,6 +165,42 @@ async def test_an_owner_that_wrote_nothing_is_told(modules: Page) -> None:
         ),
     ]
     assert await model(modules, "model.epochs.map((each) => each.previous)", said) == ["", "c"]
+
+
+async def test_each_bookie_has_its_share_of_a_striped_ledger(modules: Page) -> None:
+    """Entry N is on as many bookies as the write quorum, from place N of the ensemble on."""
+    fragments: list[dict[str, Any]] = [
+        {"firstEntry": 0, "lastEntry": 9, "bookies": ["a", "b", "c"]},
+        {"firstEntry": 10, "lastEntry": 16, "bookies": ["a", "d", "c"]},
+        {"firstEntry": 17, "lastEntry": None, "bookies": ["e", "d", "c"]},
+    ]
+    ledger = {"fragments": fragments, "quorums": [3, 2, 2], "lost": ["d"]}
+    expected = dict.fromkeys("abcde", 0)
+    for one in fragments[:2]:
+        for entry in range(one["firstEntry"], one["lastEntry"] + 1):
+            for place in (entry % 3, (entry + 1) % 3):
+                expected[one["bookies"][place]] += 1
+    code = """async (ledger) => (await import('./ledger_model.js')).entriesPerBookie(ledger)"""
+    assert await modules.evaluate(code, ledger) == [
+        {"bookie": bookie, "entries": entries, "isLost": bookie == "d"}
+        for bookie, entries in expected.items()
+    ]
+
+
+async def test_a_closer_look_is_at_the_ledgers_around_the_chosen_one(modules: Page) -> None:
+    code = """([at, steps]) => import('./ledger_model.js').then((m) => {
+        const ledgers = [0, 1, 2, 3, 4, 5, 6, 7].map((id) => (
+            {id, epoch: 1, from: 10 * id, to: 10 * id + 10, takeover: null}));
+        const part = m.zoomed({ledgers, first: 0, end: 85}, ledgers[at], steps);
+        return [part.ledgers.map((each) => each.id), part.first, part.end] })"""
+    for at, steps, expected in (
+        (3, 0, [[*range(8)], 0, 85]),
+        (3, 1, [[1, 2, 3, 4], 10, 50]),
+        (0, 2, [[0, 1], 0, 20]),
+        (7, 2, [[6, 7], 60, 85]),
+        (5, 9, [[5], 50, 60]),
+    ):
+        assert await modules.evaluate(code, [at, steps]) == expected
 
 
 async def test_missing_copies_are_counted_not_guessed(modules: Page) -> None:

@@ -65,6 +65,11 @@ ON_SMALL_DISK = (
 NOT_APPENDED = re.compile(f"(Not appended|Unknown): .*{SMALL}.* disk is full")
 """What an append comes to when a bookie's disk is full: its ledger may fail under it, or before."""
 
+ENDINGS_TOLD = re.compile(
+    "from broker-1, (whose port refused connections|which was lost|which was still registered)"
+)
+"""The same, as the console tells it beside the chain."""
+
 ATTEMPTS = 3
 """A failure is on the page in time at the best of so many: other processes share the machine."""
 
@@ -342,4 +347,9 @@ async def test_a_killed_owner_is_on_the_page_in_time_and_who_took_over(
         await expect(page.locator(".story")).to_contain_text(
             "broker-2 took the partition over from broker-1", timeout=PATIENCE_MS
         )
+        await expect(page.locator(".story")).to_contain_text(ENDINGS_TOLD, timeout=PATIENCE_MS)
+        (await http.post(unload, json={"to": "broker-1"})).raise_for_status()
+        await append(http, topic)
+        handed_over = "broker-1 took the partition over from broker-2, which had given it up"
+        await expect(page.locator(".story")).to_contain_text(handed_over, timeout=PATIENCE_MS)
     assert min(took) < FAILURE_SHOWN_MS, took

@@ -155,6 +155,28 @@ async def test_a_key_moves_along_a_thousand_ledgers_at_once(
         await expect(page.locator("#ledger-title")).to_have_text("Ledger 1027")
 
 
+async def test_a_closer_look_at_a_chain_and_the_whole_again_by_keyboard(
+    open_page: OpenPage,
+) -> None:
+    async with open_page(PARTITION) as page:
+        await page.wait_for_selector(".seg")
+        whole = await page.locator(".seg").count()
+        await page.locator(".seg[tabindex='0']").focus()
+        newest = await active(page)
+        await page.keyboard.press("+")
+        await expect(page.locator(".seg")).to_have_count((whole + 1) // 2)
+        assert await active(page) == newest
+        assert "zoom=1" in page.url
+        await page.keyboard.press("ArrowLeft")
+        await page.keyboard.press("-")
+        await expect(page.locator(".seg")).to_have_count(whole)
+        await page.get_by_role("button", name="Closer").press("Enter")
+        await page.get_by_role("button", name="All", exact=True).press("Enter")
+        await expect(page.locator(".seg")).to_have_count(whole)
+        held = page.get_by_role("region", name="on each bookie")
+        await expect(held.locator("tbody tr")).to_have_count(3)
+
+
 async def test_the_address_is_the_state(open_page: OpenPage) -> None:
     async with open_page(PARTITION) as page:
         await page.wait_for_selector(".seg")
@@ -244,6 +266,26 @@ async def test_a_topic_is_made_and_deleted_with_its_name_typed(open_page: OpenPa
         await button.press("Enter")
         await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
         await expect(page.locator("tbody")).not_to_contain_text("short-lived")
+
+
+async def test_topics_of_a_namespace_and_its_settings(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    made = await http.put("/v1/namespaces/audited", json={"retention_bytes": 12345})
+    made.raise_for_status()
+    (await http.put("/v1/topics/audited/log")).raise_for_status()
+    async with open_page("?screen=topics") as page:
+        await expect(page.locator("option", has_text="audited")).to_have_count(1)
+        await page.get_by_label("Namespace").select_option("audited")
+        await expect(page.locator("nav.pages")).to_contain_text("1 to 1 of 1")
+        assert "namespace=audited" in page.url
+        await page.get_by_text("Settings of namespace audited, which").press("Enter")
+        row = page.get_by_role("row", name="retention_bytes")
+        await expect(row).to_contain_text("12345the namespace")
+        await expect(page.get_by_role("row", name="ack_quorum")).to_contain_text("inherited")
+        await page.get_by_label("Name contains").fill("nothing")
+        empty = page.locator("[data-picture=empty]")
+        await expect(empty).to_contain_text("none with “nothing” in it in namespace audited")
 
 
 async def test_no_screen_gives_a_method_of_elements_another_meaning(open_page: OpenPage) -> None:

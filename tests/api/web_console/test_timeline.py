@@ -67,8 +67,11 @@ async def test_events_are_listed_narrowed_and_paged(open_page: OpenPage) -> None
         assert asked[-1]["kind"] == "takeover"
         await page.get_by_label("Topic (namespace/topic)").fill("shop/orders")
         await page.get_by_label("Since (UTC)").fill("1970-01-01 00:00:09")
+        await page.get_by_label("Until (UTC)").fill("1970-01-02 00:00:00")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_text("Of shop/orders, since 1970-01-01 00:00:09.")).to_be_visible()
+        about = "Of shop/orders, since 1970-01-01 00:00:09, until 1970-01-02 00:00:00."
+        await expect(page.get_by_text(about)).to_be_visible()
+        assert asked[-1]["until"] == "86400000000"
         assert asked[-1]["topic"] == "shop/orders"
         assert asked[-1]["since"] == "9000000"
         await page.reload()  # The address is the state.

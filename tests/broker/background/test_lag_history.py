@@ -127,6 +127,37 @@ async def test_no_more_cursors_are_sampled_than_the_limit(monkeypatch: pytest.Mo
     assert [len(messages(history, "s", n)) for n in range(3)] == [0, 3, 1]
 
 
+async def test_no_sample_is_missed_where_sleeps_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time comes while a sample is taken that was begun too early."""
+
+    @dataclass
+    class Ticking(Site):
+        def now_us(self) -> int:
+            self.time_us += 60
+            return self.time_us
+
+    site = Ticking([Slot(0, {"s": 5})])
+    pauses: list[float] = []
+    is_over = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if len(pauses) == 40:
+            is_over.set()
+            await asyncio.Event().wait()
+        pauses.append(seconds)
+        early_us = 90 if len(pauses) % 3 else -50
+        site.time_us += max(0, round(seconds * 1_000_000) - early_us)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    history = site.history()
+    history.start()
+    await is_over.wait()
+    await history.close()
+    found = messages(history)
+    assert len(found) >= 10
+    assert None not in found
+
+
 async def test_samples_are_taken_when_their_time_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site([Slot(0, {"s": 5})])
     pauses: list[float] = []
