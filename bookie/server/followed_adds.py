@@ -38,6 +38,8 @@ def followed(
 
 
 def _log_answer(bookie_id: str, run: Run, error: FencelogError | None) -> None:
+    if error is None and not _log.isEnabledFor(logging.DEBUG):
+        return
     ledger_id, first, count, _ = run.header
     for context in run.contexts:
         fields = {

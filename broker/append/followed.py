@@ -26,6 +26,8 @@ def report(
     entry: PendingEntry, partition: int, ledger_id: int, now_us: int, spans: Spans | None
 ) -> None:
     """Report an entry that is acknowledged now, for each of its requests."""
+    if spans is None and not log.isEnabledFor(logging.DEBUG):
+        return
     sent = entry.sent_contexts or entry.contexts
     for context, in_ledger in zip(entry.contexts, sent, strict=True):
         fields = {"partition": partition, "ledger_id": ledger_id, "entry_id": entry.entry_id}
