@@ -196,7 +196,7 @@ async def posted_at_once(app: Any, request: Request) -> Answer | None:
     except FencelogError as error:
         if error.code.effects is Effects.NONE:
             return None
-        status, _, body, headers = app.problem_answer(error, request.path)
+        status, _, body, headers = app.problem_answer(error, "POST", request.path)
         return Answer(status, headers, body)
     return Answer(*appended_status(result.duplicate), receipt(result))
 
