@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 
 class Spans(Protocol):
-    """The port to whoever exports spans. Neither call waits."""
+    """The port to whoever exports spans. Neither call waits or raises."""
 
     def child(self, parent: str) -> str:
         """Return the name of a new span that is part of ``parent``."""

@@ -28,11 +28,11 @@ def followed(
     received_us = bookie.host.now_us()
 
     def answer(answered: Sequence[AddToken], error: FencelogError | None) -> None:
+        on_replies([token for token, _ in answered], error)
         for _, run in answered:
             _log_answer(bookie.bookie_id, run, error)
             if bookie.metrics.spans is not None:
                 _record(bookie.metrics.spans, bookie, run, received_us, error)
-        on_replies([token for token, _ in answered], error)
 
     return list(zip(tokens, runs, strict=True)), answer
 

@@ -7,6 +7,8 @@ queue, which a thread empties. What it has no space for is dropped.
 
 from __future__ import annotations
 
+import logging
+
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
@@ -27,6 +29,8 @@ _SCOPE = InstrumentationScope("fencelog")
 _TRACE_BYTES = 16
 _SPAN_BYTES = 8
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+_log = logging.getLogger(__name__)
 
 
 class OtelSpans:
@@ -56,7 +60,10 @@ class OtelSpans:
             end_time=max(span.start_us, span.end_us) * 1000,
             instrumentation_scope=_SCOPE,
         )
-        self._processor.on_end(readable)
+        try:
+            self._processor.on_end(readable)
+        except Exception:  # The append that it tells of must be answered all the same.
+            _log.exception("a span is lost")
 
     def close(self) -> None:
         """Export what waits. It blocks: the event loop must not run any more."""

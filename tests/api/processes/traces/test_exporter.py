@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace.status import StatusCode
@@ -39,6 +41,17 @@ def test_a_clock_that_is_set_back_makes_an_empty_span() -> None:
     (span,) = exporter.get_finished_spans()
     assert span.start_time == span.end_time == 3_000_000
     assert span.parent is None
+
+
+def test_a_processor_that_fails_loses_the_span_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            raise RuntimeError("no space")
+
+    spans = OtelSpans(Failing(), "s", SystemHost())
+    spans.record(Span("x", spans.child(""), "", 1_000, 2_000, {}))
+    assert "a span is lost" in caplog.text
+    assert "no space" in caplog.text
 
 
 class Zeros(SystemHost):
