@@ -63,7 +63,7 @@ PASSED_ON = (
             Edit(
                 OWNERS,
                 "SubscriptionOwners._at_owner",
-                "lost = ErrorCode.READ_UNKNOWN if is_stats else ErrorCode.STATE_UNKNOWN",
+                "lost = ErrorCode.READ_UNKNOWN if is_view else ErrorCode.STATE_UNKNOWN",
                 "lost = ErrorCode.READ_UNKNOWN",
             ),
         ),
