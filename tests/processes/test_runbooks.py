@@ -106,10 +106,11 @@ class Operator:
         return process.returncode or 0, output.decode()
 
     async def _run_service(self, process: asyncio.subprocess.Process) -> tuple[int, str]:
-        """Wait until a process serves, and end it."""
+        """Wait until a process says that it serves, which is no line of its log, and end it."""
         assert process.stdout is not None
         async with asyncio.timeout(COMMAND_S):
-            line = await process.stdout.readline()
+            while b" INFO " in (line := await process.stdout.readline()):
+                pass
             process.terminate()
             return await process.wait(), line.decode()
 

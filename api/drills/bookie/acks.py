@@ -14,7 +14,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header, verify_entries
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
-from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieClient
+from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieClient, SingleAdds
 
 Payload = Callable[[int, int], bytes]
 """The payload that a writer of the drill gave to an entry, by ledger id and entry id."""
@@ -85,6 +85,8 @@ class WatchedBookieClient(TcpBookieClient):
     ) -> None:
         watched = self._acks.watch(run, on_reply)
         super().add(run, recovery=recovery, incarnation=incarnation, on_reply=watched)
+
+    add_many = SingleAdds.add_many  # each of them by ``add``, which watches it
 
 
 async def own_copies(client: BookieClient, acks: BookieAcks, payload: Payload) -> OwnCopies:

@@ -18,6 +18,7 @@ from tests.processes.k8s.scenarios import (
 NOT_TYPED = {
     "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
     "kubectl -n fencelog run repair": "has a node's name to be put in",
+    "kubectl apply -k k8s/monitoring": "needs the kinds of the Prometheus operator",
 }
 """Blocks with kubectl that no scenario runs, and why."""
 
