@@ -5,7 +5,7 @@ broker took a partition over and from whom. The commands that the console names 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -56,6 +56,10 @@ ENDINGS = re.compile("whose port refused connections|whose session had ended|whi
 """How the owner that was killed ended, as its successor has found."""
 
 SMALL_DISK_MIB = 512
+FOR_FLUSH_MIB = 7
+"""What is left when a disk has no space for entries, not even those of recoveries: a flush that has
+begun can end."""
+
 ON_SMALL_DISK = (
     *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
     f'mkdir -p "$0" && mount -t tmpfs -o size={SMALL_DISK_MIB}m small-disk "$0" && exec "$@"',
@@ -198,13 +202,17 @@ class SmallDisk:
     path: Path
 
     async def fill(self) -> None:
-        """Write a file until the disk is full."""
+        """Write a file until the disk takes no entry any more."""
         await anyio.to_thread.run_sync(self._fill)
 
     def _fill(self) -> None:
-        with (self.path / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(bytes(MIB)) == MIB:
-                pass
+        with (self.path / "filler").open("wb", buffering=0) as file:
+            while self._free_bytes() > FOR_FLUSH_MIB * MIB:
+                file.write(bytes(MIB))
+
+    def _free_bytes(self) -> int:
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
 
     def make_space(self) -> None:
         (self.path / "filler").unlink(missing_ok=True)
