@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from itertools import count
 
 from fencelog.ledgers.format.request_context import (
@@ -18,7 +17,7 @@ from fencelog.ledgers.format.request_context import (
     RequestContext,
     is_request_id,
 )
-from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.host import Host, SystemHost
 
 REQUEST_ID = b"x-request-id"
 """The header, in requests and in answers."""
@@ -28,12 +27,27 @@ CURRENT = "fencelog.request"
 
 _PREFIX_BYTES = 6
 
-_numbers = count(1)
+
+class RequestIds:
+    """The maker of ids for requests that brought none: a random part of its own, and a number."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._prefix = ""
+        self._numbers = count(1)
+
+    def make(self) -> str:
+        self._prefix = self._prefix or self._host.random_bytes(_PREFIX_BYTES).hex()
+        return f"{self._prefix}-{next(self._numbers)}"
+
+
+OF_THIS_PROCESS = RequestIds(SystemHost())
 
 
 class CurrentRequest:
     """A request that is being served. ``given_id``: the id that it brought (None: none that can be
-    used). ``is_over``: it was answered, and what it has left running does not belong to it.
+    used); ``ids`` makes one otherwise. ``is_over``: it was answered, and what it has left running
+    does not belong to it.
 
     ``traceparent``: its span, if it is sampled (empty: it is not), which began at ``began_us`` and
     is part of ``parent``. ``acknowledged_us``: when what it has appended was acknowledged.
@@ -41,6 +55,7 @@ class CurrentRequest:
 
     __slots__ = (
         "_id",
+        "_ids",
         "acknowledged_us",
         "began_us",
         "given_id",
@@ -49,8 +64,9 @@ class CurrentRequest:
         "traceparent",
     )
 
-    def __init__(self, given_id: str | None = None) -> None:
+    def __init__(self, given_id: str | None = None, ids: RequestIds = OF_THIS_PROCESS) -> None:
         self.given_id = given_id
+        self._ids = ids
         self.is_over = False
         self._id = given_id
         self.traceparent = self.parent = ""
@@ -59,7 +75,7 @@ class CurrentRequest:
     @property
     def request_id(self) -> str:
         if self._id is None:
-            self._id = f"{_prefix()}-{next(_numbers)}"
+            self._id = self._ids.make()
         return self._id
 
     @property
@@ -90,12 +106,12 @@ def usable_id(given: bytes | None) -> str | None:
     return given.decode() if given is not None and is_request_id(given) else None
 
 
-def request_of(headers: Iterable[tuple[bytes, bytes]]) -> CurrentRequest:
+def request_of(headers: Iterable[tuple[bytes, bytes]], ids: RequestIds) -> CurrentRequest:
     """Return the request that has these headers, whose names are in lower case."""
     for name, value in headers:
         if name == REQUEST_ID:
-            return CurrentRequest(usable_id(value))
-    return CurrentRequest()
+            return CurrentRequest(usable_id(value), ids)
+    return CurrentRequest(None, ids)
 
 
 def framed_request(framing: Mapping[bytes, bytes]) -> CurrentRequest | None:
@@ -134,8 +150,3 @@ def serving(request: CurrentRequest) -> Iterator[None]:
     finally:
         request.is_over = True
         current_request.reset(token)
-
-
-@cache
-def _prefix() -> str:
-    return SystemHost().random_bytes(_PREFIX_BYTES).hex()

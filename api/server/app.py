@@ -40,7 +40,12 @@ from fencelog.api.http.problems import (
     send_problem,
     unexpected,
 )
-from fencelog.api.http.request_ids import CURRENT, request_of, serving
+from fencelog.api.http.request_ids import (
+    CURRENT,
+    OF_THIS_PROCESS,
+    request_of,
+    serving,
+)
 from fencelog.api.http.request_spans import RequestSpans
 from fencelog.api.http.sse import problem_event
 from fencelog.api.http.targets import Endpoint, Target, Targets
@@ -114,6 +119,7 @@ class Application:
         self.now_us = produce.now_us
         self.origins = Origins()
         """The names and origins that requests over HTTP may give."""
+        self.request_ids = OF_THIS_PROCESS
         self.request_spans: RequestSpans | None = None
         """The spans of requests (None: none are sampled)."""
         self.administration = administration
@@ -132,7 +138,7 @@ class Application:
             await self._lifespan(receive, send)
             return
         exchange = Exchange(scope, receive, send)
-        request = scope.get(CURRENT) or request_of(exchange.headers)
+        request = scope.get(CURRENT) or request_of(exchange.headers, self.request_ids)
         spans = self.request_spans
         with serving(request), nullcontext() if spans is None else spans.span_of(request, exchange):
             await self._serve(exchange, scope, receive)

@@ -157,7 +157,7 @@ class Front:
             await served.close()
             await links.close()
 
-        door = Door(process, partial(_application, broker, self.taken, links), close)
+        door = Door(process, partial(self._application, broker, links), close)
         config = broker.config
         app = noted(door.serve, self.http)
 
@@ -170,6 +170,11 @@ class Front:
         await served.open()
         process.on_death(partial(self.http.died, door))
         return door
+
+    def _application(self, broker: Broker, links: SimLinks) -> Application:
+        app = _application(broker, self.taken, links)
+        app.request_ids = self.http.request_ids  # of the history's own chance
+        return app
 
 
 def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:

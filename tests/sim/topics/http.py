@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fencelog.api.http.asgi import AsgiApp, Event, RawHeaders, Receive, Scope, Send
+from fencelog.api.http.request_ids import RequestIds
 from fencelog.api.produce.append_headers import appended_status
 from fencelog.api.produce.single import receipt
 from fencelog.api.routing.link_frames import FORWARDED
@@ -24,6 +25,7 @@ from fencelog.api.server.app import Application
 from fencelog.broker.append.once import is_routed_by_key
 from fencelog.ledgers.errors import Effects, FencelogError
 from tests.sim.engine.engine import Engine
+from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process, current_process
 from tests.sim.oracle.call_history import CALL, Call
 
@@ -218,6 +220,7 @@ class Http:
         self._network = engine.network
         self._machines = machines
         self._chance = engine.random("http")
+        self.request_ids = RequestIds(SimHost(engine, "requests"))
         self._kept: dict[tuple[Process, str], Door] = {}
         """Connections that a process has open, as far as it knows."""
         self.calls: dict[str, Call] = {}
