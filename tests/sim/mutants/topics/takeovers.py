@@ -76,7 +76,7 @@ RARE: tuple[Mutant, ...] = (
                 "fencelog.broker.log.log_writer",
                 "LogWriter.close",
                 "        if self._core.state is not LogState.LOST:\n",
-                "        if self._task is not None:\n",
+                "        if False:\n",
             ),
         ),
     ),
