@@ -105,6 +105,19 @@ spark: java $(VENV)/.installed-all $(VENV)/.compiled $(OLDEST_INSTALLED)  ## All
 k8s-test: $(VENV)/.installed-all  ## Break an installation on Kubernetes (KUBECONFIG=FILE or K8S_LAB=PROGRAM, SCENARIOS="kill-broker cut-node")
 	@$(BIN)/python -m tests.processes.k8s.run_k8s $(SCENARIOS) $(ARGS)
 
+# checkov has 290 MB of its own, and an environment: it is not part of `make test`.
+CHECKOV := $(VENV)/checkov
+.PHONY: k8s-lint
+k8s-lint:  ## Look at the manifests with checkov; k8s/checkov.yaml says what is left out, and why
+	@test -x $(CHECKOV)/bin/checkov || { $(PYTHON) -m venv $(CHECKOV) \
+	  && $(CHECKOV)/bin/pip install -q checkov==3.3.30; }
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT \
+	  && for overlay in base overlays/dev overlays/prod; do \
+	    kubectl kustomize k8s/$$overlay > "$$scratch/$$(basename $$overlay).yaml" || exit 1; done \
+	  && for job in k8s/jobs/*.yaml; do \
+	    sed s/IMAGE/image:1/ $$job > "$$scratch/$$(basename $$job)"; done \
+	  && $(CHECKOV)/bin/checkov --directory "$$scratch" --config-file k8s/checkov.yaml
+
 .PHONY: lint
 lint: $(VENV)/.installed-all  ## Check format and style
 	$(BIN)/ruff format --check .

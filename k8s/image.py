@@ -4,9 +4,9 @@
     .venv/bin/python k8s/image.py zookeeper OUT.tar
 
 The root file system consists of unpacked Debian packages (on Debian 12 or its like, by `apt-get`
-and `dpkg`), and of this project's wheel with its pinned dependencies, or of ZooKeeper's jars out of
-PySpark. There is no shell in the image of fencelog. `docker load`, `ctr images import` and `skopeo
-copy` read the archive.
+and `dpkg`), and of this project's wheel with its pinned dependencies, or of ZooKeeper's jars, which
+Maven (`mvn`) gets from its central repository. There is no shell in the image of fencelog. `docker
+load`, `ctr images import` and `skopeo copy` read the archive.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import compileall
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -25,7 +24,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,20 @@ _JAVA_PACKAGES = (
     *("openjdk-17-jre-headless", "java-common", "bash", "libtinfo6", "coreutils", "grep"),
     *("libselinux1", "libacl1", "libattr1", "libgmp10", "libpcre2-8-0", "libcrypt1"),
 )
-_JARS = ("zookeeper-3*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+
+ZOOKEEPER = "3.9.3"
+"""That of the tag in the base."""
+_JARS = {
+    "org.apache.zookeeper:zookeeper": ZOOKEEPER,
+    "org.apache.zookeeper:zookeeper-prometheus-metrics": ZOOKEEPER,
+    "org.eclipse.jetty:jetty-servlet": "9.4.56.v20240826",
+    "io.dropwizard.metrics:metrics-core": "4.1.12.1",
+    "org.xerial.snappy:snappy-java": "1.1.10.5",
+}
+"""What runs a server and shows its metrics; ZooKeeper's own list leaves the last three to whoever
+packs it. What these need comes with them."""
+_UNUSED_JARS = "netty-tcnative-*"
+"""TLS in machine code, for six platforms."""
 
 _UNUSED = tuple(f"./usr/share/{name}" for name in ("doc", "info", "lintian", "locale", "man"))
 
@@ -60,7 +72,7 @@ exec "$@"
 """
 _ZK_SERVER = """#!/bin/bash
 exec java $SERVER_JVMFLAGS -cp '/zookeeper/*' \\
-  org.apache.zookeeper.server.quorum.QuorumPeerMain /conf/zoo.cfg
+  org.apache.zookeeper.server.quorum.QuorumPeerMain "${2:-/conf/zoo.cfg}"
 """
 
 
@@ -138,15 +150,14 @@ def make_fencelog(root: Path, scratch: Path) -> Image:
 def make_zookeeper(root: Path, scratch: Path) -> Image:
     """Make the file system of a ZooKeeper server, with the paths of the official image. Raises
     ImageError."""
-    spark = importlib.util.find_spec("pyspark")
-    if spark is None or spark.origin is None:
-        raise ImageError("ZooKeeper's jars are those of PySpark, which is not installed")
     unpack([*_LIBRARIES, *_JAVA_PACKAGES], root, scratch)
     jars = root / "zookeeper"
-    jars.mkdir()
-    for pattern in _JARS:
-        for jar in (Path(spark.origin).parent / "jars").glob(f"{pattern}.jar"):
-            (jars / jar.name).write_bytes(jar.read_bytes())
+    project = scratch / "jars" / "pom.xml"
+    write(project, maven_project(_JARS))
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+    run(["mvn", "--batch-mode", "--quiet", "--file", str(project), *copy])
+    for unused in jars.glob(_UNUSED_JARS):
+        unused.unlink()
     write(root / "docker-entrypoint.sh", _ENTRY_POINT, executable=True)
     write(root / "usr/bin/zkServer.sh", _ZK_SERVER, executable=True)
     add_user(root, "zookeeper", 1000)
@@ -160,6 +171,20 @@ def make_zookeeper(root: Path, scratch: Path) -> Image:
         ["zkServer.sh", "start-foreground"],
         {"PATH": f"/usr/bin:/bin:/{java.relative_to(root)}", "LANG": "C.UTF-8"},
         frozenset({"data", "datalog", "logs"}),
+    )
+
+
+def maven_project(jars: Mapping[str, str]) -> str:
+    """Return a project of Maven that depends on jars, GROUP:ARTIFACT to version."""
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for (group, artifact), version in ((name.split(":"), jars[name]) for name in jars)
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>fencelog</groupId>"
+        "<artifactId>image</artifactId><version>0</version>"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
     )
 
 
@@ -279,7 +304,7 @@ def write_archive(image: Image, name: str, out: Path, scratch: Path) -> str:
 
 _MAKERS = {
     "fencelog": (make_fencelog, "docker.io/library/fencelog:0.1.0"),
-    "zookeeper": (make_zookeeper, "docker.io/library/zookeeper:3.9.5"),
+    "zookeeper": (make_zookeeper, f"docker.io/library/zookeeper:{ZOOKEEPER}"),
 }
 
 

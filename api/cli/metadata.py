@@ -1,4 +1,4 @@
-"""``fencelog metadata``: initialise a metadata store for a cluster."""
+"""``fencelog metadata``: initialise a metadata store, and make a restored one safe."""
 
 from __future__ import annotations
 
@@ -18,16 +18,24 @@ T = TypeVar("T")
 
 _NEW_FILE_SYSTEM = "lost+found"
 
+DEFAULT_SKIPPED_IDS = 1_000_000
+"""A thousand ledgers a second for a quarter of an hour, or ten for a day."""
+MAX_SKIPPED_IDS = 1_000_000_000_000
+"""Far from the end of ids (2⁶³), however often a store is restored."""
+
 
 def add_to(app: typer.Typer) -> None:
-    metadata = typer.Typer(rich_markup_mode=None, help="Make a store that of a new cluster.")
+    metadata = typer.Typer(
+        rich_markup_mode=None, help="Initialise a store, or skip ids after a restore."
+    )
     metadata.callback()(_group)
     metadata.command()(init)
+    metadata.command()(skip_ledger_ids)
     app.add_typer(metadata, name="metadata")
 
 
 def _group() -> None:
-    """Initialise the store of a new cluster."""
+    """Initialise the store of a new cluster, or skip ids in one that was restored."""
 
 
 def init(
@@ -60,6 +68,25 @@ def init(
 
     instance, is_new = with_metadata(metadata, run)
     typer.echo(f"the instance id is {'' if is_new else 'already '}{instance}")
+
+
+def skip_ledger_ids(
+    metadata: MetadataOption,
+    count: Annotated[
+        int, typer.Option(min=1, max=MAX_SKIPPED_IDS, help="More than were given since the backup.")
+    ] = DEFAULT_SKIPPED_IDS,
+) -> None:
+    """Never give the ids again that were given after a backup.
+
+    Once, after a restore, before any bookie or broker starts: bookies hold ledgers that the
+    restored store does not know, and new ledgers would get their ids."""
+
+    async def run(store: MetadataStore) -> int:
+        from fencelog.ledgers.ledger_metadata.ids import skip_ids
+
+        return await skip_ids(store, count)
+
+    typer.echo(f"ledger ids up to {with_metadata(metadata, run)} are skipped")
 
 
 def holds_data(directory: Path) -> bool:

@@ -57,6 +57,23 @@ class LedgerIds:
                 raise
 
 
+async def skip_ids(store: MetadataStore, count: int) -> int:
+    """Raise the counter by ``count``, for a store that went back to an older state; return the last
+    id that is skipped. Repeated after an unknown outcome it skips more, which costs nothing. Raises
+    FencelogError(METADATA_CONFLICT, METADATA_EXISTS) if somebody takes ids meanwhile, and
+    (METADATA_UNKNOWN, METADATA_UNAVAILABLE, CORRUPT)."""
+    try:
+        node = await store.get(COUNTER_PATH)
+    except FencelogError as error:
+        if error.code is not ErrorCode.METADATA_NOT_FOUND:
+            raise
+        await store.create(COUNTER_PATH, b"%d" % count)
+        return count
+    last = _parse(node.value) + count
+    await store.set(COUNTER_PATH, b"%d" % last, node.version)
+    return last
+
+
 async def last_given_id(store: MetadataStore) -> int:
     """Return the last id that any process may have taken, as the session sees it; 0 if none was.
     Raises FencelogError(METADATA_UNAVAILABLE, CORRUPT)."""

@@ -15,6 +15,7 @@ from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.bookie.config import BookieConfig
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.ledger_metadata.ids import BLOCK, LedgerIds
 from fencelog.ledgers.metastore.open import open_metadata_store
 from tests.support.metadata_nodes import remove
 
@@ -103,6 +104,25 @@ def test_a_store_that_lost_its_id_is_not_blessed(cluster: Cluster) -> None:
     for path in (cluster.data, *cluster.ledgers):
         rmtree(path)
     assert cluster.start() is None
+
+
+def test_a_restored_store_gives_no_id_again(cluster: Cluster) -> None:
+    cluster.run("metadata", "init")
+    assert "greater than or equal to 1" in cluster.run(
+        "metadata", "skip-ledger-ids", "--count", "0"
+    )
+
+    async def take() -> int:
+        store = open_metadata_store(cluster.metadata[1], host=SystemHost())
+        await store.start()
+        taken = await LedgerIds(store).next()
+        await store.close()
+        return taken
+
+    assert asyncio.run(take()) == 1
+    said = cluster.run("metadata", "skip-ledger-ids", "--count", "1000")
+    assert said == f"ledger ids up to {BLOCK + 1000} are skipped"
+    assert asyncio.run(take()) == BLOCK + 1001
 
 
 def test_a_lost_directory_is_repaired_from_the_command_line(cluster: Cluster) -> None:

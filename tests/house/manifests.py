@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def config_map(generator: Manifest, folder: Path) -> Manifest:
 
 def pod_template(manifest: Manifest) -> Manifest | None:
     """Return the pod template of a workload, None for every other object."""
-    template: Manifest | None = manifest.get("spec", {}).get("template")
+    spec = manifest.get("spec", {})
+    template: Manifest | None = spec.get("jobTemplate", {}).get("spec", spec).get("template")
     return template
 
 
@@ -86,3 +88,35 @@ def containers(manifest: Manifest) -> Iterator[Manifest]:
     if template := pod_template(manifest):
         yield from template["spec"].get("initContainers", [])
         yield from template["spec"]["containers"]
+
+
+def title(manifest: Manifest) -> str:
+    return f"{manifest['kind']}/{manifest['metadata']['name']}"
+
+
+def by_title(manifests: list[Manifest], name: str) -> Manifest:
+    return next(manifest for manifest in manifests if title(manifest) == name)
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    """Tell whether a selector, of a Service or with expressions, finds pods with these labels."""
+    expressions = selector.get("matchExpressions", [])
+    plain = {} if expressions else selector
+    assert all(expression["operator"] == "In" for expression in expressions)
+    return selector.get("matchLabels", plain).items() <= labels.items() and all(
+        labels.get(expression["key"]) in expression["values"] for expression in expressions
+    )
+
+
+def pod_labels(manifest: Manifest) -> dict[str, str]:
+    """Return the labels of a workload's pods, or of a pod."""
+    template = pod_template(manifest) or manifest
+    labels: dict[str, str] = template["metadata"]["labels"]
+    return labels
+
+
+def kubectl_renders(folder: Path) -> list[Manifest]:
+    """Return what ``kubectl kustomize`` makes of a folder."""
+    command = ["kubectl", "kustomize", str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(run.stdout))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,29 @@ import yaml
 from typer.main import get_command
 
 from fencelog.api.cli.main import application
-from tests.house.manifests import Manifest, containers, pod_template, render
+from tests.house.manifests import (
+    Manifest,
+    by_title,
+    containers,
+    kubectl_renders,
+    pod_labels,
+    pod_template,
+    render,
+    selects,
+    title,
+)
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
 
 VERSIONS = ("1.27", kubernetes_validate.latest_version())
 """The oldest Kubernetes that the base is for, and the newest whose schema is known."""
+
+
+IN_COMPONENTS = {
+    *("CronJob/drills", "CronJob/zookeeper-backup", "HorizontalPodAutoscaler/broker"),
+    *("NetworkPolicy/drills", "NetworkPolicy/zookeeper-backup"),
+    *("NetworkPolicy/zookeeper-from-backup", "PersistentVolumeClaim/zookeeper-backup"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +48,6 @@ def workloads(manifests: list[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if pod_template(manifest)]
 
 
-def title(manifest: Manifest) -> str:
-    return f"{manifest['kind']}/{manifest['metadata']['name']}"
-
-
-def by_title(manifests: list[Manifest], name: str) -> Manifest:
-    return next(manifest for manifest in manifests if title(manifest) == name)
-
-
 def configuration(manifests: list[Manifest]) -> str:
     """Return the zoo.cfg that ZooKeeper's pods mount: that of a ConfigMap with another name for
     other contents."""
@@ -48,21 +56,6 @@ def configuration(manifests: list[Manifest]) -> str:
     assert re.fullmatch("zookeeper-[0-9a-z]{10}", name)
     text: str = by_title(manifests, f"ConfigMap/{name}")["data"]["zoo.cfg"]
     return text
-
-
-def selects(selector: Manifest, labels: dict[str, str]) -> bool:
-    """Tell whether a selector, of a Service or with expressions, finds pods with these labels."""
-    expressions = selector.get("matchExpressions", [])
-    plain = {} if expressions else selector
-    assert all(expression["operator"] == "In" for expression in expressions)
-    return selector.get("matchLabels", plain).items() <= labels.items() and all(
-        labels.get(expression["key"]) in expression["values"] for expression in expressions
-    )
-
-
-def pod_labels(manifest: Manifest) -> dict[str, str]:
-    labels: dict[str, str] = manifest["spec"]["template"]["metadata"]["labels"]
-    return labels
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -98,12 +91,6 @@ def test_kubectl_renders_the_same(manifests: list[Manifest]) -> None:
     assert rendered == {title(manifest): manifest for manifest in manifests}
 
 
-def kubectl_renders(folder: Path) -> list[Manifest]:
-    command = ["kubectl", "kustomize", str(folder)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    return list(yaml.safe_load_all(run.stdout))
-
-
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("overlay", ["dev", "prod"])
 def test_an_overlay_is_valid_and_holds_what_the_base_holds(
@@ -113,12 +100,14 @@ def test_an_overlay_is_valid_and_holds_what_the_base_holds(
     for version in VERSIONS:
         for manifest in rendered:
             assert kubernetes_validate.validate(manifest, version, strict=True)
-    others = {title(manifest) for manifest in rendered} ^ {title(each) for each in manifests}
-    assert {name.split("-")[0] for name in others} <= {"ConfigMap/zookeeper"}
+    others = {title(each) for each in manifests} ^ {title(each) for each in rendered}
+    # What components add is the subject of test_components.py.
+    assert {name.split("-")[0] for name in others - IN_COMPONENTS} <= {"ConfigMap/zookeeper"}
+    assert others & IN_COMPONENTS == (IN_COMPONENTS if overlay == "prod" else set())
     rules = {
         constraint["whenUnsatisfiable"]
         for manifest in rendered
-        if (template := pod_template(manifest))
+        if (template := pod_template(manifest)) and manifest["kind"] != "CronJob"
         for constraint in template["spec"]["topologySpreadConstraints"]
     }
     assert rules == {"DoNotSchedule" if overlay == "prod" else "ScheduleAnyway"}

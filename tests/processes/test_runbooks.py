@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ from fencelog.api.drills.bookie.bookie import BookieDrill, bookie_drill
 from fencelog.api.local_cluster.child_process import ChildProcess, fencelog_command
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.ledgers.client import Replication
+from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.house import ROOT
+from tests.support.until import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -45,6 +48,10 @@ def commands_of(runbook: str) -> list[str]:
     section = sections[sections.index(runbook) + 1]
     lines = (line for block in BLOCK.findall(section) for line in block.splitlines())
     return [" ".join(line.partition(" #")[0].split()) for line in lines if line.strip()]
+
+
+def _are_confirmed(writer: LedgerWriter, entries: int) -> bool:
+    return writer.last_add_confirmed >= entries - 1
 
 
 class Operator:
@@ -80,9 +87,7 @@ class Operator:
             )
             for number in range(10):
                 writer.append(b"entry %d" % number)
-            async with asyncio.timeout(20):
-                while writer.last_add_confirmed < 9:  # noqa: ASYNC110 - no event says so
-                    await asyncio.sleep(0.02)
+            await until(partial(_are_confirmed, writer, 10))
             metadata = await writer.close()
             if bookie in metadata.last_fragment.bookies:
                 self.names["4711"] = str(metadata.ledger_id)

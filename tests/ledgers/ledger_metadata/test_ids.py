@@ -8,7 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_metadata.ids import BLOCK, COUNTER_PATH, LedgerIds, last_given_id
+from fencelog.ledgers.ledger_metadata.ids import (
+    BLOCK,
+    COUNTER_PATH,
+    LedgerIds,
+    last_given_id,
+    skip_ids,
+)
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 
 
@@ -49,6 +55,25 @@ async def test_the_last_id_that_anybody_may_have_is_known(store: MemoryMetadataS
     with pytest.raises(FencelogError) as caught:
         await last_given_id(store)
     assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+
+
+async def test_ids_that_are_skipped_are_not_given(store: MemoryMetadataStore) -> None:
+    assert await LedgerIds(store).next() == 1
+    assert await skip_ids(store, 1000) == BLOCK + 1000
+    assert await LedgerIds(store).next() == BLOCK + 1001
+
+
+async def test_ids_are_skipped_where_none_had_been_given(store: MemoryMetadataStore) -> None:
+    assert await skip_ids(store, 1000) == 1000
+    assert await LedgerIds(store).next() == 1001
+
+
+async def test_what_is_no_counter_is_left_as_it_is(store: MemoryMetadataStore) -> None:
+    await store.create(COUNTER_PATH, b"many")
+    with pytest.raises(FencelogError) as caught:
+        await skip_ids(store, 1000)
+    assert caught.value.code is ErrorCode.CORRUPT
+    assert (await store.get(COUNTER_PATH)).value == b"many"
 
 
 async def test_a_reservation_of_unknown_outcome_is_skipped(store: MemoryMetadataStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
 import tarfile
@@ -40,8 +41,9 @@ def load_image(cluster: Cluster, archive: Path, name: str, scratch: Path) -> Non
         cluster.run([*target.load_image, str(renamed)], timeout_s=600)
         renamed.unlink()
         return
-    root = scratch / archive.stem
-    if not root.exists():
+    root = scratch / re.sub(r"\W+", "-", str(archive.resolve().with_suffix("")))
+    config = root.with_name(f"{root.name}.json")
+    if not config.exists() or config.stat().st_mtime < archive.stat().st_mtime:
         unpack(archive, root)
     cluster.run([str(target.lab), "image", str(root), name], timeout_s=600)
 

@@ -24,7 +24,7 @@ PARTITIONS = 4
 
 REGISTRY = "registry.example.org"
 TAG, NEXT_TAG = "0.1.0", "0.1.1"
-ZOOKEEPER_TAG = "3.9.5"
+ZOOKEEPER_TAG = "3.9.3"
 
 READY_S = 600.0
 WHOLE_S = 300.0
@@ -46,9 +46,11 @@ except OSError:
 class Installation:
     """The objects of one test. ``load_node``: never broken."""
 
-    def __init__(self, cluster: Cluster, archives: Path) -> None:
+    def __init__(self, cluster: Cluster, archives: Path, before: Path | None = None) -> None:
+        """Configure the test. ``before``: the image of the version that is installed first."""
         self.cluster = cluster
         self._archives = archives
+        self._before = before
         self.overlay = cluster.place / "overlay"
         self.load_node = ""
 
@@ -71,7 +73,7 @@ class Installation:
         self.write_overlay(lambda overlay: None)
         make_archives(self.cluster, self._archives)
         fencelog, zookeeper = (self._archives / f"{n}.tar" for n in ("fencelog", "zookeeper"))
-        load_image(self.cluster, fencelog, f"{name}:{TAG}", place)
+        load_image(self.cluster, self._before or fencelog, f"{name}:{TAG}", place)
         load_image(self.cluster, fencelog, f"{name}:{NEXT_TAG}", place)
         load_image(self.cluster, zookeeper, f"{REGISTRY}/zookeeper:{ZOOKEEPER_TAG}", place)
 
@@ -131,6 +133,14 @@ class Installation:
             for pod in self.cluster.items("pods", "-n", NAMESPACE, "-l", label)
             if "deletionTimestamp" not in pod["metadata"]
         ]
+
+    def are_ready(self, role: str) -> bool:
+        """Tell whether all pods of a role are ready."""
+        conditions = [
+            {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
+            for pod in self.pods(role)
+        ]
+        return all(each.get("Ready") == "True" for each in conditions)
 
     def is_ready(self) -> bool:
         """Tell whether all pods of all workloads are the latest ones, and ready."""
@@ -249,7 +259,7 @@ def load_pod(server: str, node: str) -> dict[str, Any]:
     code = {"name": "code", "mountPath": "/load"}
     container = {
         "name": "load",
-        "image": f"{REGISTRY}/fencelog:{TAG}",
+        "image": f"{REGISTRY}/fencelog:{NEXT_TAG}",  # the one that this code belongs to
         "command": ["python3.11", "-u", "-m", "tests.processes.k8s.load", server, TOPIC],
         "env": [{"name": "PYTHONPATH", "value": "/load:/opt/fencelog"}],
         "startupProbe": {

@@ -114,6 +114,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="leave everything as it is at the end")
     parser.add_argument("--place", type=Path, default=ROOT / "build/k8s-test", help="for its files")
     parser.add_argument("--images", type=Path, help="a folder with archives of `make image`")
+    parser.add_argument("--before", type=Path, help="the archive of the version before this one")
     return parser.parse_args(arguments)
 
 
@@ -134,7 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster = Cluster(target, given.place.resolve())
         images = (given.images or given.place / "images").resolve()
         with lab_up(cluster):
-            for result in play_all(scenarios, Installation(cluster, images), keep=given.keep):
+            installed = Installation(cluster, images, given.before)
+            for result in play_all(scenarios, installed, keep=given.keep):
                 results.append(result)
                 write_results(results, given.place)
     except (NoCluster, LookupError) as nothing:

@@ -15,6 +15,20 @@ import yaml
 from tests.processes.k8s.cluster import CommandFailed, say, wait_until
 from tests.processes.k8s.document import block, part
 from tests.processes.k8s.installation import NEXT_TAG, PARTITIONS, TAG, TOPIC, Installation
+from tests.processes.k8s.maintenance import (
+    AUTOSCALE,
+    BACK_UP,
+    DRILLS,
+    FIRST_START,
+    RESTORE,
+    UPDATE,
+    add_components,
+    autoscale,
+    lose_zookeeper,
+    make_backup,
+    mix_versions,
+    run_drills,
+)
 from tests.processes.k8s.table import Limits
 
 UNNOTICED = Limits(gap_s=1.0, errors=False)
@@ -25,18 +39,25 @@ LOST_NODE = Limits(gap_s=12.0, errors=True)
 """An answer that never comes costs a client five seconds, and the Service still names pods of the
 node: to those of a lost owner, one time-out and some attempts to connect are added."""
 
+RESTORED = Limits(gap_s=420.0, errors=True)
+"""Everything stops and starts: two minutes for bookies to stop, and the rest for images, volumes,
+elections and copies of files."""
+
+PAUSED_NODE = Limits(gap_s=26.0, errors=True)
+"""A machine that stands still takes connections: while the Service names it, every second attempt
+of a client ends there, after five seconds. Five in a row are allowed for."""
+
 QUIET_S = 45.0
 CUT_S = 60.0
 PAUSE_S = 30.0
 ZONE_S = 120.0
 ZOOKEEPER_S = 300.0
 
-FIRST_START = "kubectl apply -k overlay\n"
 RESTART = "kubectl -n fencelog rollout restart statefulset/zookeeper"
 ROLL = "k8s/roll_bookies.sh"
-UPDATE = "kubectl apply -k overlay -l"
 MORE_BOOKIES = "kubectl -n fencelog scale statefulset/bookie --replicas=5"
 FEWER_BOOKIES = "sed s/BOOKIE/bookie-4/"
+REPAIR = "kubectl -n fencelog run repair"
 RACKS = "kubectl get nodes --no-headers"
 ZONE_IS_LOST = "fencelog autorecovery off"
 ZONE_IS_BACK = "fencelog autorecovery on"
@@ -49,6 +70,11 @@ TYPED = (
         RACKS,
         MORE_BOOKIES,
         FEWER_BOOKIES,
+        REPAIR,
+        AUTOSCALE,
+        BACK_UP,
+        RESTORE,
+        DRILLS,
         ZONE_IS_LOST,
         ZONE_IS_BACK,
     ),
@@ -148,6 +174,27 @@ def kill_zookeeper(installed: Installation) -> None:
 def kill_autorecovery(installed: Installation) -> None:
     for pod in installed.pods("autorecovery"):
         installed.cluster.type(kill(pod["metadata"]["name"]))
+
+
+def replace_disk(installed: Installation) -> None:
+    """Both volumes of a bookie are lost; its pod gets empty ones, and refuses to start with them
+    until they are repaired as the document says."""
+    cluster = installed.cluster
+    cluster.in_namespace("delete", "pvc", "data-bookie-1", "journal-bookie-1", "--wait=false")
+    cluster.in_namespace("delete", "pod", "bookie-1")
+
+    def refuses() -> bool:
+        found = [pod for pod in installed.pods("bookie") if pod["metadata"]["name"] == "bookie-1"]
+        statuses = [each for pod in found for each in pod["status"].get("containerStatuses", ())]
+        return any(each["restartCount"] > 0 for each in statuses)
+
+    wait_until(refuses, "bookie-1 refuses empty volumes", timeout_s=180)
+    (node,) = (
+        pod["spec"]["nodeName"]
+        for pod in installed.pods("bookie")
+        if pod["metadata"]["name"] == "bookie-1"
+    )
+    cluster.type(block(REPAIR).text.replace("NODE-OF-BOOKIE-1", node))
 
 
 def owner_of(installed: Installation, partition: int) -> str:
@@ -354,18 +401,25 @@ SCENARIOS = (
     Scenario("restart-zookeeper", restart("statefulset/zookeeper"), UNNOTICED),
     Scenario("new-tag", update(NEXT_TAG), UNNOTICED),
     Scenario("roll-back", update(TAG), UNNOTICED),
+    Scenario("mix-versions", mix_versions, UNNOTICED),
     Scenario("kill-bookie", kill_bookie, UNNOTICED),
+    Scenario("replace-disk", replace_disk, UNNOTICED),
     Scenario("kill-broker", kill_broker, LOST_OWNER),
     Scenario("kill-zookeeper", kill_zookeeper, UNNOTICED),
     Scenario("kill-autorecovery", kill_autorecovery, UNNOTICED),
     Scenario("set-racks", set_racks, UNNOTICED),
     Scenario("add-bookies", add_bookies, UNNOTICED, needs="set-racks"),
     Scenario("cut-node", cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
-    Scenario("pause-node", pause_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
+    Scenario("pause-node", pause_node, PAUSED_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("lose-zone", lose_zone, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("drain-node", drain_node, UNNOTICED, needs="add-bookies"),
     Scenario("remove-bookies", remove_bookies, UNNOTICED, needs="add-bookies"),
     Scenario("stop-zookeeper", stop_zookeeper, UNNOTICED),
+    Scenario("add-components", add_components, UNNOTICED),
+    Scenario("run-drills", run_drills, UNNOTICED, needs="add-components"),
+    Scenario("back-up", make_backup, UNNOTICED, needs="add-components"),
+    Scenario("lose-zookeeper", lose_zookeeper, RESTORED, needs="add-components"),
+    Scenario("autoscale", autoscale, UNNOTICED, needs="add-components"),
     Scenario("introduce-secret", introduce_secret, Limits(gap_s=180.0, errors=True)),
     Scenario("rotate-secret", rotate_secret, UNNOTICED, needs="introduce-secret"),
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from tests.processes.k8s.document import OPERATIONS, block, blocks, part
+from tests.processes.k8s.maintenance import BACKUP_NAME, COMPONENTS, FIRST_START, RESTORE
 from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
 from tests.processes.k8s.scenarios import (
-    FIRST_START,
+    REPAIR,
     RESTART,
     SCENARIOS,
     TYPED,
@@ -17,7 +19,6 @@ from tests.processes.k8s.scenarios import (
 
 NOT_TYPED = {
     "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
-    "kubectl -n fencelog run repair": "has a node's name to be put in",
     "kubectl apply -k k8s/monitoring": "needs the kinds of the Prometheus operator",
 }
 """Blocks with kubectl that no scenario runs, and why."""
@@ -82,6 +83,29 @@ def test_every_block_with_kubectl_is_run_or_excused() -> None:
 def test_every_block_that_is_run_is_there(begins: str) -> None:
     heading = "A lost zone" if begins.startswith("fencelog ") else None
     assert block(begins, heading=heading).language == "bash"
+
+
+def test_a_restore_names_a_backup_as_backups_are_named() -> None:
+    listing, restoring = block(RESTORE).text.splitlines()
+    assert listing.split("#")[0].split() == [RESTORE.strip()]
+    assert BACKUP_NAME.findall(restoring) == BACKUP_NAME.findall(block(RESTORE).text)
+    script = (OPERATIONS.parent / "components/backup/back_up.sh").read_text("utf-8")
+    assert BACKUP_NAME.search(script)
+    assert "date -u +%Y-%m-%dT%H-%M-%SZ" in script
+
+
+def test_a_repair_has_the_name_of_a_node_to_be_put_in() -> None:
+    assert block(REPAIR).text.count("NODE-OF-BOOKIE-1") == 1
+
+
+def test_components_are_those_that_there_are() -> None:
+    written = yaml.safe_load(block(COMPONENTS).text)["components"]
+    assert all((OPERATIONS.parent.parent / path[3:]).is_dir() for path in written)
+
+
+def test_versions_are_mixed_after_what_ends_with_the_first_one() -> None:
+    order = names()
+    assert order.index("roll-back") + 1 == order.index("mix-versions")
 
 
 def test_a_part_of_a_block_ends_with_the_line_that_is_named() -> None:

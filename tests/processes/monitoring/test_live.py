@@ -20,6 +20,7 @@ import yaml
 from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 from tests.processes.monitoring.prometheus import DASHBOARDS, MONITORING, panels, program
+from tests.support.network.http_client import http_client
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -88,6 +89,7 @@ def configure(folder: Path, cluster: Cluster) -> set[str]:
     urls = {
         "broker": cluster.urls,
         "bookie": [bookie.announcement["health"] for bookie in cluster.bookies],
+        "zookeeper": [],  # the classes of its provider are not among Spark's jars
     }
     for job in config["scrape_configs"]:
         (given,) = job["static_configs"]
@@ -111,7 +113,7 @@ async def prometheus(folder: Path) -> AsyncIterator[Prometheus]:
             stderr=output,
         )
     try:
-        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False) as client:
+        async with http_client(f"http://{address}") as client:
 
             async def is_ready() -> bool:
                 with contextlib.suppress(httpx.TransportError):
@@ -140,7 +142,7 @@ async def use(url: str) -> None:
     """Append and read without end, through a subscription whose messages are not all
     acknowledged."""
     topic = f"{url}/v1/topics/shop/orders"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with http_client() as client:
         assert (await client.put(topic)).status_code == 201
         assert (await client.put(f"{topic}/subscriptions/billing")).status_code == 201
         while True:

@@ -54,7 +54,7 @@ def test_monitors_ask_ports_that_policies_open(base: list[Manifest]) -> None:
         job = labels_of(workload)[spec["jobLabel"]]
         asked[job] = port_of(workload, endpoint["port"])
         assert asked[job] in open_ports(policies, job)
-    assert asked == {"broker": 8080, "bookie": 8081}
+    assert asked == {"broker": 8080, "bookie": 8081, "zookeeper": 7000}
 
 
 def open_ports(policies: list[Manifest], name: str) -> set[int]:
@@ -77,9 +77,21 @@ def admits(peer: dict[str, Any]) -> bool:
     }
 
 
-def test_without_the_policy_bookies_cannot_be_asked(base: list[Manifest]) -> None:
+def test_without_the_policies_storage_cannot_be_asked(base: list[Manifest]) -> None:
     policies = [each for each in base if each["kind"] == "NetworkPolicy"]
     assert 8081 not in open_ports(policies, "bookie")
+    assert 7000 not in open_ports(policies, "zookeeper")
+
+
+def test_zookeeper_shows_metrics_at_the_port_that_is_asked(base: list[Manifest]) -> None:
+    overlays = ROOT / "k8s" / "overlays"
+    for path in (ROOT / "k8s/base/zoo.cfg", *overlays.glob("*/zoo.cfg")):
+        lines = path.read_text("utf-8").splitlines()
+        assert "metricsProvider.httpPort=7000" in lines
+        (provider,) = (line for line in lines if line.startswith("metricsProvider.className="))
+        assert provider.endswith(
+            "=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
+        )
 
 
 @pytest.mark.parametrize("version", ["1.27", kubernetes_validate.latest_version()])
@@ -94,7 +106,7 @@ def test_everything_is_applied() -> None:
     assert [MONITORING / name for name in generated["files"]] == DASHBOARDS
     assert generated["options"]["labels"] == {"grafana_dashboard": "1"}
     kinds = [each["kind"] for name in given["resources"] for each in read(name)]
-    assert sorted(kinds) == ["NetworkPolicy", "PodMonitor", "PodMonitor", "PrometheusRule"]
+    assert sorted(kinds) == ["NetworkPolicy"] * 2 + ["PodMonitor"] * 3 + ["PrometheusRule"]
     assert given["namespace"] == "fencelog"
 
 

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Makes a backup of ZooKeeper: joins its servers as an observer, which gets a snapshot of everything and
+# has no vote, keeps that snapshot, and leaves. Needs nothing but bash and coreutils.
+#
+#   /backup/2026-11-23T20-15-00Z/snapshot.1000002a1     named after the last change that it has
+set -euo pipefail
+
+place=/tmp/observer
+observer=255 # More than any server has: of two, the one with the larger number connects.
+mkdir -p "$place/data"
+echo "$observer" > "$place/data/myid"
+while read -r line; do
+    case $line in
+        dataDir=* | dataLogDir=* | metricsProvider.*) ;;
+        *) echo "$line" ;;
+    esac
+done < /conf/zoo.cfg > "$place/zoo.cfg"
+cat >> "$place/zoo.cfg" << END
+dataDir=$place/data
+peerType=observer
+server.$observer=127.0.0.1:2888:3888:observer
+END
+
+zkServer.sh start-foreground "$place/zoo.cfg" &
+server=$!
+trap 'kill $server 2> /dev/null || true' EXIT
+
+says() { (exec 3<> /dev/tcp/127.0.0.1/2181 && printf srvr >&3 && cat <&3) 2> /dev/null; }
+# It serves only after the snapshot that it was sent has been written and synced.
+until [[ $(says) == *"Mode: observer"* ]]; do
+    kill -0 "$server" # It has ended: so does this, with an error.
+    sleep 1
+done
+state=$(says)
+nodes=${state##*Node count: }
+((nodes > 5)) || { echo "ZooKeeper is empty: no backup" >&2; exit 1; } # It has so many of its own.
+kill "$server"
+wait "$server" || true
+
+# Two: what it had when it started, nothing, and what it was sent.
+newest=$(ls -t "$place"/data/version-2/snapshot.* | head -n 1)
+[[ $newest != *snapshot.0 && -s $newest ]]
+name=$(date -u +%Y-%m-%dT%H-%M-%SZ)
+rm -rf /backup/.20* # One that was interrupted.
+mkdir "/backup/.$name"
+cp "$newest" "/backup/.$name"
+sync
+mv "/backup/.$name" "/backup/$name"
+echo "$state"
+echo "backup $name: ${newest##*/}, $(stat -c %s "$newest") bytes"
+
+for old in $(ls -dr /backup/20* | tail -n "+$((KEPT_BACKUPS + 1))"); do
+    rm -r "$old"
+    echo "removed $old"
+done

@@ -1,0 +1,177 @@
+"""Writes the Helm chart from what kustomize renders: ``values.yaml`` makes of its templates what
+``k8s/base`` is, and ``values_prod.yaml`` besides what ``k8s/overlays/prod`` is.
+
+    python k8s/helm/render.py
+
+What differs between the two, and what an operator sets, is a value; everything else stands in the
+templates as it is. Needs kubectl.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+K8S = HERE.parent
+
+Manifest = dict[str, Any]
+
+ROLES = ("zookeeper", "bookie", "broker", "autorecovery")
+COMPONENTS = ("autoscaling", "backup", "drills")
+
+_CONFIGURATION = re.compile(r"^zookeeper-[0-9a-z]{10}$")
+"""The name of the ConfigMap that has another name with another ``zoo.cfg``."""
+_NAME = "zookeeper-{{ .Values.zookeeper.configuration | sha256sum | trunc 10 }}"
+_PLACE = re.compile(r"'@@([^@]+)@@'")
+
+_WRITTEN = "# Written by k8s/helm/render.py from what kustomize renders.\n"
+
+
+def kustomize(folder: Path) -> list[Manifest]:
+    """Return what kustomize makes of a folder."""
+    command = ["kubectl", "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def objects(rendered: list[Manifest]) -> list[Manifest]:
+    """Return the objects of a chart. A release goes into a namespace that is there."""
+    return [each for each in rendered if each["kind"] != "Namespace"]
+
+
+def component_of(manifest: Manifest) -> str:
+    """Return the component that an object belongs to; empty: it is always there."""
+    name, kind = manifest["metadata"]["name"], manifest["kind"]
+    if kind == "HorizontalPodAutoscaler":
+        return "autoscaling"
+    if name == "drills":
+        return "drills"
+    return "backup" if "backup" in name else ""
+
+
+def values_of(rendered: list[Manifest]) -> Manifest:
+    """Return the values that make the templates what was rendered."""
+    present = {component_of(each) for each in rendered}
+    values: Manifest = {name: name in present for name in COMPONENTS}
+    for each in objects(rendered):
+        role, spec = each["metadata"]["name"], each.get("spec", {})
+        if each["kind"] in ("StatefulSet", "Deployment") and role in ROLES:
+            values[role] = {name: found for name, (_, found) in set_by_values(each).items()}
+            if role != "zookeeper":
+                values["image"] = spec["template"]["spec"]["containers"][0]["image"]
+                values[role]["extraArgs"] = []
+        elif each["kind"] == "ConfigMap" and "zoo.cfg" in each["data"]:
+            configuration = each["data"]["zoo.cfg"]
+    values["zookeeper"]["configuration"] = configuration
+    return values
+
+
+def differing(default: Manifest, wanted: Manifest) -> Manifest:
+    """Return the values that make others of the default ones. Helm merges them: null removes."""
+    found: Manifest = {}
+    for key in default.keys() | wanted.keys():
+        if key not in wanted:
+            found[key] = None
+        elif isinstance(default.get(key), dict) and isinstance(wanted[key], dict):
+            if below := differing(default[key], wanted[key]):
+                found[key] = below
+        elif key not in default or default[key] != wanted[key]:
+            found[key] = wanted[key]
+    return dict(sorted(found.items()))
+
+
+def set_by_values(workload: Manifest) -> dict[str, tuple[Manifest, Any]]:
+    """Return what of a workload is a value, by its name: the object that holds it, and it."""
+    role, spec = workload["metadata"]["name"], workload["spec"]
+    pod = spec["template"]["spec"]
+    container = pod["containers"][0]
+    holders = {
+        "replicas": spec,
+        "volumeClaimTemplates": spec,
+        "affinity": pod,
+        "topologySpreadConstraints": pod,
+        "resources": container,
+        **({"image": container, "env": container} if role == "zookeeper" else {}),
+    }
+    return {name: (holder, holder[name]) for name, holder in holders.items() if name in holder}
+
+
+def template_of(manifest: Manifest) -> str:
+    """Return the template of an object."""
+    metadata, kind = manifest["metadata"], manifest["kind"]
+    name = metadata["name"]
+    if "namespace" in metadata:
+        metadata["namespace"] = "@@.Release.Namespace@@"
+    if is_role := kind in ("StatefulSet", "Deployment"):
+        for key, (holder, _) in set_by_values(manifest).items():
+            holder[key] = f"@@.Values.{name}.{key}@@"
+    if kind == "ConfigMap" and "zoo.cfg" in manifest["data"]:
+        manifest["data"]["zoo.cfg"] = "@@.Values.zookeeper.configuration@@"
+    for holder, key in _strings(manifest):
+        if _CONFIGURATION.match(holder[key]):
+            holder[key] = "@@name@@"
+        elif key == "image" and "/fencelog:" in f"/{holder[key]}":
+            holder[key] = "@@.Values.image@@"
+        elif key == "image" and holder[key].startswith("zookeeper:"):
+            holder[key] = "@@.Values.zookeeper.image@@"
+    if is_role and name != "zookeeper":
+        container = manifest["spec"]["template"]["spec"]["containers"][0]
+        given = " ".join(f'"{argument}"' for argument in container["args"])
+        container["args"] = f"@@(concat (list {given}) .Values.{name}.extraArgs)@@"
+    text = yaml.safe_dump(manifest, sort_keys=False, width=10_000, allow_unicode=True)
+    text = _PLACE.sub(r"{{ toJson \1 }}", text.replace("'@@name@@'", _NAME))
+    line = "  replicas: {{ toJson .Values.broker.replicas }}\n"
+    return text.replace(line, f"{{{{- if not .Values.autoscaling }}}}\n{line}{{{{- end }}}}\n")
+
+
+def _strings(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every text of an object: what holds it, and its key there."""
+    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        if isinstance(value, str):
+            yield node, key
+        elif isinstance(value, dict | list):
+            yield from _strings(value)
+
+
+def rendered() -> dict[Path, str]:
+    """Return the text of every file of the chart that has another source."""
+    base, prod = (kustomize(K8S / folder) for folder in ("base", "overlays/prod"))
+    values, values_prod = values_of(base), values_of(prod)
+    # For those who have the autoscaler's number set again.
+    values_prod["broker"].setdefault("replicas", values["broker"]["replicas"])
+    found = {
+        HERE / "values.yaml": _WRITTEN + _dump(values),
+        HERE / "values_prod.yaml": _WRITTEN + _dump(differing(values, values_prod)),
+    }
+    parts: dict[str, list[str]] = {}
+    for each in objects(base) + [each for each in objects(prod) if component_of(each)]:
+        file = component_of(each) or each["metadata"]["labels"].get(
+            "app.kubernetes.io/component", each["kind"].lower()
+        )
+        parts.setdefault(file, []).append(template_of(each))
+    for file, templates in parts.items():
+        text = "---\n".join(templates)
+        if file in COMPONENTS:
+            text = f"{{{{- if .Values.{file} }}}}\n{text}{{{{- end }}}}\n"
+        found[HERE / "templates" / f"{file}.yaml"] = _WRITTEN + text
+    return found
+
+
+def _dump(values: Manifest) -> str:
+    return yaml.safe_dump(values, sort_keys=False, width=100, allow_unicode=True)
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in rendered().items():
+        path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

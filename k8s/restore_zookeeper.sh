@@ -1,0 +1,102 @@
+#!/bin/bash
+# Restores ZooKeeper from a backup that components/backup has made:
+#
+#   k8s/restore_zookeeper.sh                          lists the backups
+#   k8s/restore_zookeeper.sh 2026-11-23T20-15-00Z     stops everything, restores, starts everything
+#
+# What the servers had is set aside in their volumes, and stays until you delete it. Where it ends with
+# an error, or is ended, it may be run again.
+set -euo pipefail
+jobs=$(cd "$(dirname "$0")" && pwd)/jobs
+
+on_cluster() { kubectl -n fencelog "$@"; }
+workloads=(deployment/broker deployment/autorecovery statefulset/bookie statefulset/zookeeper)
+
+image_of() { on_cluster get "$1" -o 'jsonpath={.spec.template.spec.containers[0].image}'; }
+make() { # make FILE IMAGE [SERVER]
+    sed -e "s|IMAGE|$2|" -e "s|SERVER|${3:-}|" "$jobs/$1" | on_cluster create -f -
+}
+remove_pods() { on_cluster delete pod -l app.kubernetes.io/name=zookeeper-restore --wait; }
+
+remove_pods
+trap remove_pods EXIT
+image=$(image_of statefulset/zookeeper)
+make zookeeper_backups.yaml "$image"
+on_cluster wait --for=condition=ready --timeout=180s pod/zookeeper-backups
+if (($# == 0)); then
+    on_cluster exec zookeeper-backups -- ls /backup
+    exit
+fi
+backup=/backup/$1
+snapshot=$(on_cluster exec zookeeper-backups -- bash -c 'basename "$0"/snapshot.*' "$backup")
+wanted=$(on_cluster exec zookeeper-backups -- bash -c 'sha256sum < "$0"' "$backup/$snapshot")
+
+no_backups() { on_cluster patch cronjob zookeeper-backup -p "{\"spec\": {\"suspend\": $1}}"; }
+
+echo "== everything stops"
+no_backups true
+for workload in "${workloads[@]}"; do
+    replicas=$(on_cluster get "$workload" -o 'jsonpath={.spec.replicas}')
+    if ((replicas > 0)); then # It is 0 if this has been run before.
+        on_cluster annotate --overwrite "$workload" "fencelog.io/replicas=$replicas"
+    fi
+    on_cluster scale "$workload" --replicas=0
+done
+replicas_of() { on_cluster get "$1" -o 'jsonpath={.metadata.annotations.fencelog\.io/replicas}'; }
+has_ended() { on_cluster wait --for=delete pod -l "app.kubernetes.io/name in ($1)" --timeout=300s; }
+has_ended 'broker, autorecovery, bookie, zookeeper'
+servers=$(replicas_of statefulset/zookeeper)
+
+for ((server = 0; server < servers; server++)); do
+    if ! on_cluster get pvc "data-zookeeper-$server" "log-zookeeper-$server"; then
+        echo "== the StatefulSet makes volumes"
+        on_cluster scale statefulset/zookeeper --replicas="$servers"
+        until on_cluster get pvc {data,log}-zookeeper-"$((servers - 1))"; do sleep 2; done
+        on_cluster scale statefulset/zookeeper --replicas=0
+        has_ended zookeeper
+        break
+    fi
+done
+
+echo "== the backup is given to zookeeper-0, the others are empty"
+for ((server = 0; server < servers; server++)); do
+    pod=zookeeper-restore-$server
+    make zookeeper_restore.yaml "$image" "$server"
+    on_cluster wait --for=condition=ready --timeout=180s "pod/$pod"
+    on_cluster exec "$pod" -- bash -euc 'now=$(date -u +%Y-%m-%dT%H-%M-%SZ)
+        for volume in /data /datalog; do
+            if [[ -e $volume/version-2 ]]; then mv $volume/version-2 $volume/before-$now; fi
+        done'
+    if ((server == 0)); then
+        on_cluster exec zookeeper-backups -- cat "$backup/$snapshot" |
+            on_cluster exec -i "$pod" -- bash -euc 'mkdir /data/new; cat > /data/new/"$0"' "$snapshot"
+        got=$(on_cluster exec "$pod" -- bash -c 'sha256sum < /data/new/"$0"' "$snapshot")
+        [[ $got == "$wanted" ]]
+        on_cluster exec "$pod" -- bash -euc 'sync; mv /data/new /data/version-2'
+    fi
+done
+remove_pods
+
+# As many as are a quorum: there is none without zookeeper-0, which has the most. The rest get it from them.
+echo "== ZooKeeper starts"
+for replicas in $((servers / 2 + 1)) "$servers"; do
+    on_cluster scale statefulset/zookeeper --replicas="$replicas"
+    on_cluster rollout status statefulset/zookeeper
+done
+
+echo "== ids of ledgers that were given since are not given again"
+job=$(make skip_ledger_ids.yaml "$(image_of deployment/broker)")
+job=${job%% *}
+on_cluster wait --for=condition=complete --timeout=300s "$job"
+on_cluster logs "$job"
+
+echo "== everything starts"
+for workload in statefulset/bookie deployment/autorecovery deployment/broker; do
+    on_cluster scale "$workload" --replicas="$(replicas_of "$workload")"
+    on_cluster rollout status "$workload"
+done
+for workload in "${workloads[@]}"; do
+    on_cluster annotate "$workload" fencelog.io/replicas-
+done
+no_backups false
+echo "== ZooKeeper is what it was at $1"

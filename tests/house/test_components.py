@@ -1,0 +1,207 @@
+"""The components of k8s/components, in the overlay that has all: valid, restricted, let through by
+policies, and true to the command line; and what k8s/jobs has besides."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.main import get_command
+
+from fencelog.api.cli.main import application
+from tests.house.manifests import (
+    Manifest,
+    by_title,
+    containers,
+    kubectl_renders,
+    pod_labels,
+    pod_template,
+    selects,
+)
+from tests.support.house import ROOT
+
+K8S = ROOT / "k8s"
+VERSIONS = ("1.27", kubernetes_validate.latest_version())
+
+NEEDS_KUBECTL = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def rendered() -> list[Manifest]:
+    return kubectl_renders(K8S / "overlays" / "prod")
+
+
+def job(name: str) -> Manifest:
+    """A file of k8s/jobs, with what has to be put in put in."""
+    text = (K8S / "jobs" / f"{name}.yaml").read_text("utf-8")
+    manifest: Manifest = yaml.safe_load(text.replace("IMAGE", "image:1").replace("SERVER", "0"))
+    manifest["metadata"].setdefault("name", "given-by-the-server")
+    return manifest
+
+
+def pod_spec(manifest: Manifest) -> Manifest:
+    spec: Manifest = (pod_template(manifest) or manifest)["spec"]
+    return spec
+
+
+def assert_restricted(manifest: Manifest) -> None:
+    spec = pod_spec(manifest)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["restartPolicy"] == "Never"
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        requests, limits = (container["resources"][kind] for kind in ("requests", "limits"))
+        assert {"cpu", "memory", "ephemeral-storage"} <= requests.keys()
+        assert {"memory", "ephemeral-storage"} <= limits.keys()
+
+
+def parsed(arguments: list[str]) -> Any:
+    """The parameters of a command; what is not known is refused."""
+    command: Any = get_command(application())
+    while hasattr(command, "commands"):
+        command = command.commands[arguments.pop(0)]
+    return command.make_context(command.name, arguments).params
+
+
+def egress_of(manifests: list[Manifest], workload: Manifest) -> set[tuple[str, int]]:
+    """What policies let the pods of a workload reach: names of pods, and ports, without DNS."""
+    found = set()
+    for policy in (each for each in manifests if each["kind"] == "NetworkPolicy"):
+        if not selects(policy["spec"]["podSelector"], pod_labels(workload)):
+            continue
+        for rule in policy["spec"].get("egress", ()):
+            for peer in rule["to"]:
+                labels = peer.get("podSelector", {}).get("matchLabels", {})
+                name = labels.get("app.kubernetes.io/name", "")
+                found |= {(name, port["port"]) for port in rule["ports"] if name}
+    return found
+
+
+def admits(manifests: list[Manifest], to: str, workload: Manifest, port: int) -> bool:
+    """Tell whether policies let pods of a role be reached by those of a workload."""
+    return any(
+        {"port": port} in rule["ports"]
+        and (
+            "from" not in rule
+            or any(selects(peer["podSelector"], pod_labels(workload)) for peer in rule["from"])
+        )
+        for policy in manifests
+        if policy["kind"] == "NetworkPolicy"
+        and selects(policy["spec"]["podSelector"], {"app.kubernetes.io/name": to})
+        for rule in policy["spec"].get("ingress", ())
+    )
+
+
+@NEEDS_KUBECTL
+@pytest.mark.parametrize("name", ["drills", "zookeeper-backup"])
+def test_a_cron_job_is_restricted_and_ends(rendered: list[Manifest], name: str) -> None:
+    found = by_title(rendered, f"CronJob/{name}")
+    assert_restricted(found)
+    assert found["spec"]["concurrencyPolicy"] == "Forbid"
+    assert found["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 0
+
+
+@NEEDS_KUBECTL
+def test_drills_harm_nobody_and_reach_brokers_alone(rendered: list[Manifest]) -> None:
+    drills = by_title(rendered, "CronJob/drills")
+    (container,) = containers(drills)
+    params = parsed(list(container["args"]))
+    assert params["cluster"] == "http://fencelog"
+    assert by_title(rendered, "Service/fencelog")["spec"]["ports"][0]["port"] == 80
+    assert egress_of(rendered, drills) == {("broker", 8080)}
+    assert admits(rendered, "broker", drills, 8080)
+    assert drills["spec"]["jobTemplate"]["spec"]["backoffLimit"] == 0
+
+
+@NEEDS_KUBECTL
+def test_a_backup_reaches_the_servers_and_has_their_configuration(
+    rendered: list[Manifest],
+) -> None:
+    backup = by_title(rendered, "CronJob/zookeeper-backup")
+    zookeeper = by_title(rendered, "StatefulSet/zookeeper")
+    assert egress_of(rendered, backup) == {("zookeeper", 2888), ("zookeeper", 3888)}
+    for port in (2888, 3888):
+        assert admits(rendered, "zookeeper", backup, port)
+    assert not admits(rendered, "zookeeper", backup, 2181)
+    mounted = [configuration(each) for each in (backup, zookeeper)]
+    assert mounted[0] == mounted[1]
+    assert containers_image(backup) == containers_image(zookeeper)
+    # No Service leads clients to an observer.
+    for service in (each for each in rendered if each["kind"] == "Service"):
+        assert not selects(service["spec"]["selector"], pod_labels(backup))
+
+
+def configuration(workload: Manifest) -> str:
+    (name,) = (
+        volume["configMap"]["name"]
+        for volume in pod_spec(workload)["volumes"]
+        if volume["name"] == "configuration"
+    )
+    assert isinstance(name, str)
+    return name
+
+
+def containers_image(workload: Manifest) -> str:
+    (container,) = containers(workload)
+    image: str = container["image"]
+    return image
+
+
+@NEEDS_KUBECTL
+def test_the_number_of_brokers_is_the_autoscalers(rendered: list[Manifest]) -> None:
+    scaler = by_title(rendered, "HorizontalPodAutoscaler/broker")["spec"]
+    broker = by_title(rendered, "Deployment/broker")
+    target = scaler["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == ("Deployment", "broker")
+    assert "replicas" not in broker["spec"], "each apply would undo what was scaled"
+    assert scaler["minReplicas"] >= 3
+    (metric,) = scaler["metrics"]
+    # A part of one core, however many a pod may have: a broker has one event loop.
+    assert metric["resource"]["target"] == {"type": "AverageValue", "averageValue": "600m"}
+    assert all(each["metadata"]["name"] != "bookie" for each in rendered if "maxReplicas" in each)
+    down = scaler["behavior"]["scaleDown"]
+    assert [policy["value"] for policy in down["policies"]] == [1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["skip_ledger_ids", "zookeeper_backups", "zookeeper_restore"])
+def test_what_a_restore_starts_is_valid_and_restricted(name: str, version: str) -> None:
+    assert kubernetes_validate.validate(job(name), version, strict=True)
+    assert_restricted(job(name))
+
+
+@NEEDS_KUBECTL
+def test_what_a_restore_starts_fits_the_cluster(rendered: list[Manifest]) -> None:
+    skip = job("skip_ledger_ids")
+    (container,) = containers(skip)
+    bookie = by_title(rendered, "StatefulSet/bookie")
+    assert parsed(list(container["args"]))["metadata"] in next(containers(bookie))["args"]
+    assert ("zookeeper", 2181) in egress_of(rendered, skip)
+    assert admits(rendered, "zookeeper", skip, 2181)
+    templates = by_title(rendered, "StatefulSet/zookeeper")["spec"]["volumeClaimTemplates"]
+    claims = {f"{template['metadata']['name']}-zookeeper-0" for template in templates}
+    assert claims_of(job("zookeeper_restore")) == claims
+    assert claims_of(job("zookeeper_backups")) == {"zookeeper-backup"}
+    assert claims_of(by_title(rendered, "CronJob/zookeeper-backup")) == {"zookeeper-backup"}
+    for name in ("zookeeper_restore", "zookeeper_backups"):
+        assert egress_of(rendered, job(name)) == set()
+
+
+def claims_of(workload: Manifest) -> set[str]:
+    return {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod_spec(workload)["volumes"]
+        if "persistentVolumeClaim" in volume
+    }

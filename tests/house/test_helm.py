@@ -1,0 +1,100 @@
+"""The Helm chart makes what kustomize makes, the base or the overlay prod, by its values."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered
+from tests.house.manifests import by_title, title
+
+CHART = K8S / "helm"
+
+RENDER = """
+import json, sys
+from helm_python import Chart, lint
+chart, values, namespace = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+with Chart.load(chart) as loaded:
+    files = loaded.render(values, name="fencelog", namespace=namespace)
+print(json.dumps({"files": files, "lint": lint(chart, values, strict=True)}))
+"""
+"""A process of its own: the library starts threads, and takes signals."""
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+
+def helm(values: Manifest, namespace: str = "fencelog") -> tuple[list[Manifest], list[Any]]:
+    """What Helm makes of the chart and values, and what it complains of."""
+    command = [sys.executable, "-c", RENDER, str(CHART), json.dumps(values), namespace]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    made = [each for text in said["files"].values() for each in yaml.safe_load_all(text) if each]
+    return made, said["lint"]["errors"]
+
+
+def plain(manifests: list[Manifest]) -> dict[str, Manifest]:
+    """Objects by their titles; a name that follows from contents is one that does not."""
+    text = re.sub(r"\bzookeeper-[0-9a-z]{10}\b", "zookeeper", json.dumps(manifests))
+    return {title(each): each for each in json.loads(text)}
+
+
+def values(name: str) -> Manifest:
+    found: Manifest = yaml.safe_load((CHART / f"{name}.yaml").read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(("name", "folder"), [("values", "base"), ("values_prod", "overlays/prod")])
+def test_a_chart_is_what_kustomize_makes(name: str, folder: str) -> None:
+    made, errors = helm(values(name))
+    assert errors == []
+    expected = plain(objects(kustomize(K8S / folder)))
+    assert plain(made).keys() == expected.keys()
+    for each, manifest in plain(made).items():
+        assert manifest == expected[each], each
+
+
+def test_the_files_are_what_is_written_from_kustomize() -> None:
+    found = rendered()
+    for path, text in found.items():
+        assert path.read_text("utf-8") == text, f"python k8s/helm/render.py, for {path.name}"
+    assert {path for path in found if path.parent != CHART} == set(Path(CHART).glob("templates/*"))
+
+
+def test_values_arrive() -> None:
+    given = values("values")
+    given["image"] = "registry.example.org/fencelog@sha256:12"
+    given["broker"] |= {"replicas": 7, "extraArgs": ["--allow-host", 'a "name"']}
+    given["zookeeper"]["configuration"] += "tickTime=3000\n"
+    made, errors = helm(given, namespace="elsewhere")
+    assert errors == []
+    broker = by_title(made, "Deployment/broker")
+    (container,) = broker["spec"]["template"]["spec"]["containers"]
+    assert broker["spec"]["replicas"] == 7
+    assert container["args"][-2:] == ["--allow-host", 'a "name"']
+    namespaced = [each for each in made if each["kind"] != "PriorityClass"]
+    assert {each["metadata"]["namespace"] for each in namespaced} == {"elsewhere"}
+    images = re.findall(r'"image": "([^"]+)"', json.dumps(made))
+    assert set(images) == {given["image"], given["zookeeper"]["image"]}
+    # Another configuration has another name, so that servers are restarted for it.
+    names = [
+        {each["metadata"]["name"] for each in objects_ if each["kind"] == "ConfigMap"}
+        for objects_ in (made, helm(values("values"))[0])
+    ]
+    assert len(names[0]) == 1
+    assert names[0] != names[1]
+
+
+def test_a_component_is_there_if_it_is_wanted() -> None:
+    given = values("values_prod")
+    everything = set(plain(helm(given)[0]))
+    for component, count in (("autoscaling", 1), ("backup", 5), ("drills", 2)):
+        without = set(plain(helm({**given, component: False})[0]))
+        assert len(everything - without) == count, component

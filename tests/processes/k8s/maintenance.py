@@ -1,0 +1,123 @@
+"""Scenarios of what is done beside the service: backups, drills, autoscaling, mixed versions."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import yaml
+
+from tests.processes.k8s.cluster import CommandFailed, say, wait_until
+from tests.processes.k8s.document import block, part
+from tests.processes.k8s.installation import NEXT_TAG, Installation
+
+FIRST_START = "kubectl apply -k overlay\n"
+UPDATE = "kubectl apply -k overlay -l"
+AUTOSCALE = "KUBE_EDITOR="
+BACK_UP = "kubectl -n fencelog create job --from=cronjob/zookeeper-backup"
+RESTORE = "k8s/restore_zookeeper.sh "
+DRILLS = "kubectl -n fencelog create job --from=cronjob/drills"
+COMPONENTS = "# overlay/kustomization.yaml\ncomponents"
+
+MIXED_S = 60.0
+BACKUP_NAME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ\b")
+
+
+def add_components(installed: Installation) -> None:
+    """The overlay gets the components that the document has in it."""
+    written = yaml.safe_load(block(COMPONENTS).text)
+
+    def change(overlay: dict[str, Any]) -> None:
+        overlay["components"] = written["components"]
+
+    installed.write_overlay(change)
+    installed.cluster.type("kubectl apply -k overlay", timeout_s=120)
+
+
+def run_drills(installed: Installation) -> None:
+    """The drills of the CronJob; one that fails does not complete."""
+    say("  " + installed.cluster.type(block(DRILLS).text).strip().replace("\n", "\n  "))
+
+
+def back_up(installed: Installation) -> str:
+    """Make a backup as the document says; return its name. Raises CommandFailed."""
+    said = installed.cluster.type(block(BACK_UP).text)
+    made = re.search(rf"^backup ({BACKUP_NAME.pattern}):", said, re.MULTILINE)
+    if made is None:
+        raise CommandFailed(f"no backup is named: {said}")
+    return made[1]
+
+
+def make_backup(installed: Installation) -> None:
+    back_up(installed)
+
+
+def lose_zookeeper(installed: Installation) -> None:
+    """All volumes of ZooKeeper are lost, and it is restored from a backup of just before."""
+    cluster = installed.cluster
+    name = back_up(installed)
+    cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=0")
+    wait_until(lambda: not installed.pods("zookeeper"), "ZooKeeper is gone", timeout_s=120)
+    claims = [f"{volume}-zookeeper-{n}" for volume in ("data", "log") for n in range(3)]
+    cluster.in_namespace("delete", "pvc", *claims)
+    cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=3")
+    typed = block(RESTORE).text
+    if name not in cluster.type(typed.splitlines()[0]):
+        raise CommandFailed(f"{name} is not among the backups")
+    cluster.type(BACKUP_NAME.sub(name, typed.splitlines()[1]))
+
+
+def autoscale(installed: Installation) -> None:
+    """As many brokers as the autoscaler wants: three at least, and never fewer on the way."""
+
+    def change(overlay: dict[str, Any]) -> None:
+        overlay["components"].append("../k8s/components/autoscaling")
+
+    installed.write_overlay(change)
+    installed.cluster.type(block(AUTOSCALE).text)
+    if (left := len(installed.pods("broker"))) < 2:
+        raise CommandFailed(f"{left} brokers are left when the component has been applied")
+    wait_until(lambda: len(installed.pods("broker")) == 3, "three brokers", timeout_s=180)
+
+
+def mix_versions(installed: Installation) -> None:
+    """An update that stops half-way: one bookie and one broker of the next version among those of
+    the version before, each partition moved between them; then it goes on."""
+    cluster = installed.cluster
+    installed.set_tag(NEXT_TAG)
+    set_partition(installed, 2)
+    cluster.type(part(UPDATE, UPDATE, "kubectl -n fencelog rollout status deployment/autorecovery"))
+    cluster.type("kubectl apply -k overlay", timeout_s=120)
+    wait_until(lambda: len(of_next(installed, "broker")) == 1, "one new broker", timeout_s=60)
+    cluster.in_namespace("rollout", "pause", "deployment/broker")
+    wait_until(lambda: installed.are_ready("broker"), "brokers are ready", timeout_s=120)
+    began = time.monotonic()
+    while time.monotonic() - began < MIXED_S:
+        for role in ("bookie", "broker"):
+            new, every = len(of_next(installed, role)), len(installed.pods(role))
+            if not 0 < new < every:
+                raise CommandFailed(f"{new} of {every} pods of {role} are new: no mixture")
+        installed.seal()
+    # Bookies first, as always: with one of three away no partition opens elsewhere.
+    set_partition(installed, 0)
+    cluster.in_namespace("rollout", "status", "statefulset/bookie", timeout_s=300)
+    cluster.in_namespace("rollout", "resume", "deployment/broker")
+    installed.wait_ready()
+
+
+def of_next(installed: Installation, role: str) -> list[str]:
+    """Return the pods of a role that run the next version."""
+    return [
+        pod["metadata"]["name"]
+        for pod in installed.pods(role)
+        if pod["spec"]["containers"][0]["image"].endswith(f":{NEXT_TAG}")
+    ]
+
+
+def set_partition(installed: Installation, first: int) -> None:
+    """Have updates change only the bookies from this number on."""
+    strategy = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": first}}}}
+    installed.cluster.in_namespace(
+        "patch", "statefulset", "bookie", "--type=merge", "-p", yaml.dump(strategy)
+    )
