@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +20,10 @@ REQUEST_TIMEOUT_S = 60.0
 """The time-out of a request, longer than any of the service's own: the service knows more about an
 outcome than the client does."""
 
-CONNECT_TIMEOUT_S = 5.0
+CONNECT_TIMEOUTS_S = (1.0, 1.0, 3.0)
+"""The time for a connection to a server, at each attempt; together five seconds. A name of many
+servers, such as a Service of Kubernetes, still names one whose machine is lost, for most of a
+minute, and the next attempt may find another one. The last attempt has time for lost packets."""
 
 OWNER_CONNECT_TIMEOUT_S = 1.0
 """The same for the owner of a partition, who may not be reachable from here at all: the service is
@@ -28,6 +32,13 @@ another way to it."""
 KEEP_ALIVE_S = 20.0
 """The time that idle connections are kept, shorter than the server's, so that no request meets a
 connection that is being closed."""
+
+LOST_HOST_S = 20
+"""The time without a sign of life from the machine of a server, not of its process, after which a
+request ends whose answer cannot come any more: a third of what a slow answer may take. It is longer
+than a broker can be silent and remain the owner of anything."""
+
+_KEEP_ALIVE_PROBES = 2
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
@@ -45,12 +56,13 @@ class ServiceHttp:
         self._current = 0
         self._timeout_s = timeout_s
         self._owners = KnownOwners()
-        self._http = httpx.AsyncClient(
-            timeout=_timeouts(timeout_s),
+        transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,  # the log is a neighbour; a proxy for the web must not see it
             verify=_certificates(self._servers),
+            socket_options=_notices_lost_hosts(),
         )
+        self._http = httpx.AsyncClient(transport=transport, trust_env=False)
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -66,7 +78,7 @@ class ServiceHttp:
         **options: Any,
     ) -> httpx.Response:
         """Send to the owner of the place, else to the current server, else to the next one that can
-        be reached at all.
+        be reached at all; again while one is silent, and time is left.
 
         ``lost``: the code of a request that was sent and never answered. The service may wait
         ``extra_wait_s`` before it answers. Raises FencelogError for every other answer than a
@@ -80,17 +92,20 @@ class ServiceHttp:
                 return await self._send(method, owner, path, place, lost, direct)
             except _NOT_SENT:
                 self._owners.avoid(owner)
-        if extra_wait_s:
-            options["timeout"] = _timeouts(timeout_s)
-        refusal = ""
-        first = self._current
-        for step in range(len(self._servers)):
-            self._current = (first + step) % len(self._servers)
-            server = self._servers[self._current]
-            try:
-                return await self._send(method, server, path, place, lost, options)
-            except _NOT_SENT as error:
-                refusal = f"cannot reach {server}: {error or type(error).__name__}"
+        refusal, first = "", self._current
+        for connect_s in CONNECT_TIMEOUTS_S:
+            options["timeout"] = _timeouts(timeout_s, connect_s)
+            is_silent = False
+            for step in range(len(self._servers)):
+                self._current = (first + step) % len(self._servers)
+                server = self._servers[self._current]
+                try:
+                    return await self._send(method, server, path, place, lost, options)
+                except _NOT_SENT as error:
+                    is_silent |= isinstance(error, httpx.ConnectTimeout)
+                    refusal = f"cannot reach {server}: {error or type(error).__name__}"
+            if not is_silent:
+                break
         raise FencelogError(ErrorCode.NO_OWNER, refusal)
 
     async def _send(
@@ -130,7 +145,24 @@ def _certificates(servers: Sequence[str]) -> bool | ssl.SSLContext:
     return is_https or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _timeouts(timeout_s: float, connect_s: float = CONNECT_TIMEOUT_S) -> httpx.Timeout:
+def _notices_lost_hosts() -> list[tuple[int, int, int]]:
+    """Return the options of a socket that ends when the other machine is silent: while it has not
+    acknowledged what was sent, and while it has and owes an answer. As far as the system has
+    them."""
+    found = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (
+        ("TCP_USER_TIMEOUT", LOST_HOST_S * 1000),
+        ("TCP_KEEPIDLE", LOST_HOST_S // 2),
+        ("TCP_KEEPINTVL", LOST_HOST_S // 2 // _KEEP_ALIVE_PROBES),
+        ("TCP_KEEPCNT", _KEEP_ALIVE_PROBES),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            found.append((socket.IPPROTO_TCP, option, value))
+    return found
+
+
+def _timeouts(timeout_s: float, connect_s: float) -> httpx.Timeout:
     return httpx.Timeout(timeout_s, connect=connect_s)
 
 

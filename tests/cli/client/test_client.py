@@ -9,10 +9,11 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import httpx
 import pytest
 
 from fencelog.api.client import FencelogClient, topic_path
-from fencelog.api.client.http import _certificates
+from fencelog.api.client.http import LOST_HOST_S, REQUEST_TIMEOUT_S, _certificates
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -113,6 +114,26 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
         with pytest.raises(FencelogError) as raised:
             await client.append("orders", b"one")
     assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has these options")
+async def test_a_machine_that_is_lost_is_noticed_before_a_slow_answer_is_given_up() -> None:
+    found: dict[str, int] = {}
+
+    async def look(answer: httpx.Response) -> None:
+        connection = answer.extensions["network_stream"].get_extra_info("socket")
+        found["alive"] = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
+            found[name] = connection.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+
+    async with server(replying("200 OK", {})) as url, FencelogClient(url) as client:
+        client._service._http.event_hooks["response"].append(look)
+        await client._service.request("GET", "/healthz")
+    assert found["alive"] == 1
+    probes_s = found["TCP_KEEPINTVL"] * found["TCP_KEEPCNT"]
+    assert found["TCP_KEEPIDLE"] + probes_s == LOST_HOST_S
+    assert found["TCP_USER_TIMEOUT"] == LOST_HOST_S * 1000
+    assert LOST_HOST_S < REQUEST_TIMEOUT_S
 
 
 async def test_a_problem_document_comes_back_as_the_error_it_was() -> None:

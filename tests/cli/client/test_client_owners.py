@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+import httpx
 import pytest
 
 from fencelog.api.client import FencelogClient
@@ -114,6 +115,61 @@ async def test_an_owner_that_cannot_be_reached_is_not_tried_again_for_some_time(
         client._service._owners.avoid(nobody)
         await append(client)
         assert client._service._owners.of("/v1/topics/default/orders/0") == nobody
+
+
+@dataclass
+class Silent:
+    """Servers that let the first attempts to connect wait in vain, or refuse them."""
+
+    attempts: int
+    error: type[httpx.TransportError] = httpx.ConnectTimeout
+    asked: list[tuple[str, float]] = field(default_factory=list)
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((str(request.url.host), request.extensions["timeout"]["connect"]))
+        if len(self.asked) <= self.attempts:
+            raise self.error("")
+        return httpx.Response(201, json={"appended": [{"partition": 0, "offset": 7, "count": 1}]})
+
+
+@contextlib.asynccontextmanager
+async def asking(servers: Silent, *names: str) -> AsyncIterator[FencelogClient]:
+    async with FencelogClient([f"http://{name}" for name in names]) as client:
+        await client._service.close()
+        client._service._http = httpx.AsyncClient(transport=httpx.MockTransport(servers.answer))
+        yield client
+
+
+async def test_a_name_of_several_servers_is_asked_again_when_one_of_them_is_silent() -> None:
+    servers = Silent(attempts=2)
+    async with asking(servers, "service") as client:
+        await append(client)
+    assert servers.asked == [("service", 1.0), ("service", 1.0), ("service", 3.0)]
+
+
+async def test_every_server_is_asked_before_a_silent_one_is_asked_again() -> None:
+    servers = Silent(attempts=3)
+    async with asking(servers, "a", "b") as client:
+        await append(client)
+    assert servers.asked == [("a", 1.0), ("b", 1.0), ("a", 1.0), ("b", 1.0)]
+
+
+async def test_silence_has_an_end() -> None:
+    servers = Silent(attempts=100)
+    async with asking(servers, "service") as client:
+        with pytest.raises(FencelogError, match="cannot reach http://service") as raised:
+            await append(client)
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert sum(connect_s for _, connect_s in servers.asked) == 5.0
+
+
+async def test_what_refuses_is_not_asked_again_by_the_same_request() -> None:
+    servers = Silent(attempts=100, error=httpx.ConnectError)
+    async with asking(servers, "a", "b") as client:
+        with pytest.raises(FencelogError, match="cannot reach") as raised:
+            await append(client)
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert [name for name, _ in servers.asked] == ["a", "b"]
 
 
 async def test_an_append_that_the_owner_does_not_answer_is_not_sent_again() -> None:
