@@ -64,8 +64,8 @@ def allowed_writes(
 ) -> AllowedWrites:
     """Decide which writes the free space allows. Pure.
 
-    ``had_room``: whether adds were taken until now. ``flush_bytes`` of ``cached_bytes`` are written
-    by the next flush: it must not wait for more space, for only flushes free space.
+    ``had_space``: whether adds were taken until now. ``flush_bytes`` of ``cached_bytes`` are
+    written by the next flush: it must not wait for more space, for only flushes free space.
     """
     used = 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
     limit = config.read_only_at if had_space else config.writable_at

@@ -110,9 +110,9 @@ class DiskWatch:
             "free_bytes": space.free_bytes,
             "left_bytes": max(0, self._left_bytes),
             "full_in_s": self._forecast.full_in_s(),
-            "room_for_adds": self._allowed.for_adds,
-            "room_for_recovery": self._allowed.for_recovery,
-            "room_for_flush": self._allowed.for_flush,
+            "space_for_adds": self._allowed.for_adds,
+            "space_for_recovery": self._allowed.for_recovery,
+            "space_for_flush": self._allowed.for_flush,
         }
 
 

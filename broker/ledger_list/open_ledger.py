@@ -48,6 +48,13 @@ class OpenLedger:
     def entries(self) -> int:
         return self.last_confirmed + 1
 
+    @property
+    def size(self) -> int:
+        """The payload bytes of its acknowledged entries. Its writer does not know those that only
+        a recovery has found; the facts have them once the ledger is closed."""
+        closed = self.facts.size if self.facts is not None else 0
+        return max(self.writer.length, closed)
+
     def notify(self, listener: LedgerListener) -> None:
         """Notify this listener from now on, and at once of what has happened before."""
         self._listener = listener

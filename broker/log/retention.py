@@ -292,7 +292,7 @@ class Retention:
         return Extent(
             tail - pipeline.messages_in_ledger,
             tail,
-            ledger.writer.length,
+            ledger.size,
             pipeline.settled_publish_us,
         )
 

@@ -16,6 +16,7 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import decode_batch
 from tests.support.broker_stage import BrokerMaker, ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.until import until as wait_until
 from tests.support.virtual_time import VirtualTimeLoop
 
 _WITH_THREADS = ("test_with_bookies.py",)
@@ -43,16 +44,9 @@ async def stage(ledgers: ScriptedLedgers) -> AsyncIterator[Stage]:
     await stage.close()
 
 
-async def _until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.001)
-
-
 @pytest.fixture
 def until() -> Until:
-    """Wait for a condition, up to 5 s."""
-    return _until
+    return wait_until
 
 
 async def _values(log: PartitionLog) -> list[bytes]:

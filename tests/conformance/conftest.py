@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,21 +12,15 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
-from tests.support.zookeeper_proxy import Proxy
+from tests.support.network.zookeeper_proxy import Proxy
+from tests.support.until import until as wait_until
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 @pytest.fixture
 def until() -> Until:
-    """Wait until a condition holds; fails after 10 s."""
-
-    async def wait(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - a condition without an event
-                await asyncio.sleep(0.005)
-
-    return wait
+    return wait_until
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from fencelog.ledgers.metastore.port import (
 )
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from tests.support.metadata_nodes import later, plain
-from tests.support.zookeeper_proxy import Proxy
+from tests.support.network.zookeeper_proxy import Proxy
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

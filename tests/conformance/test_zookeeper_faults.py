@@ -20,7 +20,7 @@ from fencelog.ledgers.metastore.registration import Registration
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_session import START_TIMEOUT_MS
 from tests.support.metadata_nodes import later, overwrite, plain, remove
-from tests.support.zookeeper_proxy import Proxy
+from tests.support.network.zookeeper_proxy import Proxy
 
 pytestmark = pytest.mark.zookeeper
 

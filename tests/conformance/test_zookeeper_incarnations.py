@@ -16,7 +16,7 @@ from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_incarnations import GUARDS_PATH, decode_node, with_trailer
 from fencelog.ledgers.metastore.zookeeper_wire import RolledBackError, ServerError, Stat
 from tests.support.metadata_nodes import later, overwrite, plain, remove
-from tests.support.zookeeper_proxy import Proxy
+from tests.support.network.zookeeper_proxy import Proxy
 
 pytestmark = pytest.mark.zookeeper
 

@@ -46,7 +46,7 @@ class Paused(BaseException):
 @dataclass(slots=True)
 class NodeStore:
     """The part of ``MetadataStore`` that a change uses. ``goes_wrong``: "lost reply" for the first
-    change that is made, "away" for everything."""
+    change that is made, "away" for everything: whoever asks again in spite of a refusal pauses."""
 
     node: Node
     goes_wrong: str = ""
@@ -54,6 +54,7 @@ class NodeStore:
     session_id: int = 1
     _replayed: int = 0
     was_lost: bool = False
+    was_refused: bool = False
 
     def replay(self, told: Told) -> None:
         self.told = list(told)
@@ -118,6 +119,9 @@ class NodeStore:
 
     def _refuse_if_away(self) -> None:
         if self.goes_wrong == "away":
+            if self.was_refused:
+                raise Paused
+            self.was_refused = True
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
 
 

@@ -125,22 +125,28 @@ class Model:
                 ledger = model_bookie.ledgers.get(LEDGER_ID)
                 if ledger is not None:
                     steps += [("damage", bookie, entry_id) for entry_id in ledger.entries]
-        for wrong in ("lost reply", "away"):
-            if may.get(wrong):
-                steps += [("move", client, move, wrong) for client, move in self._changes(state)]
+        if may.get("lost reply"):
+            begun = self._changes(state, under_way=False)
+            steps += [("move", client, move, "lost reply") for client, move in begun]
+        if may.get("away"):
+            changes = [
+                *self._changes(state, under_way=False),
+                *self._changes(state, under_way=True),
+            ]
+            steps += [("move", client, move, "away") for client, move in changes]
         return steps
 
     def _busy(self, state: State) -> list[int]:
         return [at for at in self.links if state[at] != self._empty]
 
-    def _changes(self, state: State) -> list[tuple[int, Any]]:
-        """Changes of metadata that are not under way yet."""
+    def _changes(self, state: State, *, under_way: bool) -> list[tuple[int, Any]]:
+        """Changes of metadata: those of which an answer was lost, or those not under way yet."""
         return [
             (client, move)
             for client, at in enumerate(self.parties)
             if self._may_begin(state, at)
             for move in self.value(state, at).moves()
-            if move[0] in CHANGES and self.value(state, at).unresolved is None
+            if move[0] in CHANGES and (self.value(state, at).unresolved is not None) == under_way
         ]
 
     def _may_begin(self, state: State, at: int) -> bool:

@@ -29,6 +29,7 @@ BEYOND = {
     "doubt-at-the-end-is-no": BOOKIES,
     "id-given-twice": "needs two ledgers",
     "lac-reads-do-not-fence": SHELLS,
+    "limbo-is-no": "two faults show nothing: a fence tells what its bookie has",
     "recovery-commits-ensembles-early": SHELLS,
     "unknown-ledger-not-fenced": BOOKIES,
     "writer-closes-over-closed": "a half of it is in a shell: here a fenced writer does not close",

@@ -17,6 +17,13 @@ _STRIPED = replace(ONE_FAULT, ensemble=3, write_quorum=2, spares=0, closes=False
 SMALL = (
     ONE_ENTRY,
     World("writer, answer lost", entries=2, recoverers=0, budget=2, faults=_CUT_AND_LOST),
+    World(
+        "writer, change lost",
+        entries=2,
+        recoverers=0,
+        budget=3,
+        faults={"refuse": 1, "lost reply": 1, "away": 1},
+    ),
     World("one entry, metadata", closes=True, budget=1, faults={"lost reply": 1, "away": 1}),
     replace(_STRIPED, name="one striped entry, one cut"),
     World(

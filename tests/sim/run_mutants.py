@@ -233,6 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 caught = sum(verdict.caught for verdict in found)
                 seconds = time.monotonic() - started
                 _say(f"{name}: {caught} of {len(found)} caught, {seconds:.0f} s")
+                for verdict in found:
+                    if not verdict.caught:
+                        _say(f"  {verdict.mutant:42} {verdict.rule:38} SURVIVED")
                 expected += len(found)
                 verdicts += found
         _say("")

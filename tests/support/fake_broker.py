@@ -169,7 +169,7 @@ class FakeTopics:
         del self.known[name]
 
 
-class FakeLagHistory:
+class FakeHistory:
     """A history without samples."""
 
     def start(self) -> None: ...
@@ -197,7 +197,8 @@ class FakeBroker:
             BrokerConfig("a", "http://a"), BrokerCounts(), SystemHost()
         )
     )
-    lag_history: FakeLagHistory = field(default_factory=FakeLagHistory)
+    lag_history: FakeHistory = field(default_factory=FakeHistory)
+    rate_history: FakeHistory = field(default_factory=FakeHistory)
     sweep: None = None
     """The sweep, of which the doctor takes hold; nobody is examined here."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+from tests.support.until import until, until_found
 
 PAYLOADS = [b"entry %d" % n for n in range(40)]
 
@@ -120,18 +121,6 @@ class Service:
         return count
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.02)
-
-
-async def until_so(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.1)
-
-
 @pytest_asyncio.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     service = Service(tmp_path)
@@ -149,7 +138,7 @@ async def test_copies_of_a_bookie_that_never_returns_are_made_elsewhere(service:
     async def is_left() -> bool:
         return "b1" not in await service.named()
 
-    await until_so(is_left)
+    await until_found(is_left)
     report = await service.check()
     assert report.is_clean, report.to_json()
     assert report.checked + report.marked == 6
@@ -166,7 +155,7 @@ async def test_a_living_bookie_is_taken_out(service: Service) -> None:
         found = await jobs.get("b2")
         return found is not None and found[0].phase is Phase.DRAINED
 
-    await until_so(is_drained)
+    await until_found(is_drained)
     assert service.opened["b2"].is_read_only
     assert "b2" not in await service.named()
     await service.write()
@@ -177,7 +166,7 @@ async def test_a_living_bookie_is_taken_out(service: Service) -> None:
     async def is_over() -> bool:
         return await jobs.get("b2") is None
 
-    await until_so(is_over)
+    await until_found(is_over)
     assert await CookieRegistry(service.store).names() == ["b1", "b3", "b4"]
     assert (await service.check()).is_clean
     assert await service.read_all() == 5

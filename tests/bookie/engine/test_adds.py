@@ -43,6 +43,22 @@ async def test_many_adds_are_one_group_of_the_journal_and_one_answer(
     assert [ledger for ledger, _ in bookie.shards[0].states.items()] == list(range(1, 101))
 
 
+async def test_many_adds_to_ledgers_of_an_earlier_flush_outlive_the_next_one(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    ledgers, entries = range(1, 4), range(3)
+    for entry_id in entries:
+        bookie = await open_bookie()
+        runs = [requests.run(ledger_id, entry_id) for ledger_id in ledgers]
+        assert await requests.add_many(bookie, runs) == [None] * len(runs)
+        await bookie.close()
+    bookie = await open_bookie()
+    for ledger_id in ledgers:
+        for entry_id in entries:
+            found = await requests.read(bookie, ledger_id, entry_id, 1)
+            assert found == requests.run(ledger_id, entry_id)
+
+
 async def test_adds_that_are_refused_do_not_concern_the_others(
     open_bookie: OpenBookie, requests: Requests
 ) -> None:

@@ -135,18 +135,24 @@ async def test_a_listing_of_another_cluster_counts_for_nothing(
     assert bookie.may_have_forgotten
 
 
-async def test_instance_and_listing_have_to_be_of_one_session(
+@pytest.mark.parametrize("listing", [1, 2, 3])
+async def test_instance_and_listings_have_to_be_of_one_session(
+    listing: int,
     open_bookie: OpenBookie,
     ledgers: LedgerStore,
     store: MemoryMetadataStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The session ends before one of the listings: that of marks, or one of ledgers."""
     bookie = await open_bookie(bookie_id="b1")
-    children = store.children
+    children, count = store.children, 0
 
     async def expire_first(path: str) -> list[str]:
-        store.expire()
-        await store.get("/instance")
+        nonlocal count
+        count += 1
+        if count == listing:
+            store.expire()
+            await store.get("/instance")
         return await children(path)
 
     monkeypatch.setattr(store, "children", expire_first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,6 +124,27 @@ async def test_nothing_found_is_answered_as_a_read_is(
     await bookie.forgotten_are_fenced()
     assert await code_of(bookie, [(3, 3), (7, 7)]) is ErrorCode.LEDGER_IN_LIMBO
     assert await read(bookie, [(3, 3), (4, 4)]) == [(4, 4)]
+
+
+async def test_a_ledger_that_is_repaired_during_a_read_is_still_unknown_to_it(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """The read has looked where the entries were not yet."""
+    bookie = await open_bookie(disk=faulty_disk)
+    await fill(bookie, requests, ROWS)
+    await bookie.close()
+    bookie = await open_bookie(disk=faulty_disk)
+    bookie.fence_forgotten(1)
+    await bookie.forgotten_are_fenced()
+    faulty_disk.waits.add("read index")
+    faulty_disk.calls.clear()
+    reading = asyncio.get_running_loop().create_task(code_of(bookie, [(3, 3), (7, 7)]))
+    try:
+        await requests.until(lambda: "read index" in faulty_disk.calls)
+        await bookie.clear_limbo(1)
+    finally:
+        faulty_disk.waits.clear()  # or the bookie could not be closed
+    assert await reading is ErrorCode.LEDGER_IN_LIMBO
 
 
 async def test_damage_ends_an_answer_and_is_told_to_who_asks_for_it(

@@ -105,6 +105,21 @@ async def test_an_unclean_stop_takes_a_new_incarnation_that_has_to_fence(
     assert (bookie.incarnation == incarnations[1]) is journal_sync
 
 
+async def test_the_mark_of_an_unclean_stop_stays_until_the_identity_says_it(
+    open_bookie: OpenBookie, faulty_disk: FaultyDisk, tmp_path: Path
+) -> None:
+    bookie = await ready(await open_bookie(journal_sync=False))
+    incarnation = bookie.incarnation
+    await abandon(bookie)
+    faulty_disk.fails.add("replace identity")
+    with pytest.raises(FencelogError, match="made to fail"):
+        await open_bookie(disk=faulty_disk)
+    assert (tmp_path / "data/unsynced").exists()
+    bookie = await open_bookie()
+    assert bookie.incarnation != incarnation
+    assert bookie.may_have_forgotten
+
+
 async def test_a_synced_journal_leaves_no_mark_and_a_crash_forgets_nothing(
     open_bookie: OpenBookie, requests: Requests, tmp_path: Path
 ) -> None:

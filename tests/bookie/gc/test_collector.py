@@ -20,6 +20,7 @@ from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.until import until
 
 
 class Scene:
@@ -112,9 +113,7 @@ async def test_a_full_disk_is_collected_at_once_and_sparse_files_with_it(scene: 
     await scene.collected()
     assert used_bytes(scene) > 850_000  # seven ninths of the file are live
     scene.bookie.set_read_only("disk", True)  # it is read-only already, for the operator
-    async with asyncio.timeout(20):
-        while used_bytes(scene) > 750_000:  # noqa: ASYNC110 - no event follows a file
-            await asyncio.sleep(0.01)
+    await until(lambda: used_bytes(scene) <= 750_000)
     found = await scene.requests.read(scene.bookie, 9, 99)
     assert found == scene.requests.run(9, 99, size=1000)
 

@@ -22,6 +22,7 @@ from fencelog.ledgers.recovery.rules import AcceptedLoss
 from fencelog.ledgers.rpc.bookie_port import ReadReply
 from tests.support.bookie_stage import Requests
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import until
 
 PAYLOADS = [b"entry %d" % n for n in range(50)]
 
@@ -149,9 +150,8 @@ async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(
     with pytest.raises(asyncio.CancelledError):
         await integrity.check()
     assert seen == [(first, ErrorCode.LEDGER_IN_LIMBO) for first in (0, 10, 20)]
-    async with asyncio.timeout(10):  # copies that were sent go on, and count when they are durable
-        while integrity.status()["copied_entries"] < 20:  # noqa: ASYNC110 - a count without an event
-            await asyncio.sleep(0.01)
+    # Copies that were sent go on, and count when they are durable.
+    await until(lambda: integrity.status()["copied_entries"] >= 20)
     await cluster.kill("b1")
     b1 = await cluster.start("b1")
     assert await read(b1, ledger_id, 19) == 1  # what was copied is there
@@ -160,6 +160,23 @@ async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(
     integrity = cluster.integrity("b1")
     await integrity.check()
     assert integrity.status()["copied_entries"] == 30
+    assert await read(b1, ledger_id, 49) == 1
+    assert await read(b1, ledger_id, 50) is ErrorCode.NO_SUCH_ENTRY
+
+
+async def test_peers_that_cannot_be_asked_have_not_said_no(cluster: LocalCluster) -> None:
+    ledger_id = (await (await cluster.write(*PAYLOADS, acks=3)).close()).ledger_id
+    b1 = await cluster.lose_disk("b1")
+    for bookie_id in ("b2", "b3"):
+        await cluster.kill(bookie_id)
+    integrity = cluster.integrity("b1")
+    await integrity.check()
+    assert integrity.status()["repaired_ledgers"] == 0
+    assert await read(b1, ledger_id, 0) is ErrorCode.LEDGER_IN_LIMBO
+    for bookie_id in ("b2", "b3"):
+        await cluster.start(bookie_id)
+    await administer(b1.admin, {"do": "integrity"})
+    await integrity.check()
     assert await read(b1, ledger_id, 49) == 1
     assert await read(b1, ledger_id, 50) is ErrorCode.NO_SUCH_ENTRY
 

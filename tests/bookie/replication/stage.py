@@ -30,12 +30,6 @@ async def running(worker: ReplicationWorker) -> AsyncIterator[ReplicationWorker]
             await task
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.01)
-
-
 async def healed(marks: UnderReplicatedLedgers) -> None:
     async with asyncio.timeout(30):
         while True:

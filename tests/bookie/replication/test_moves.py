@@ -22,9 +22,9 @@ from tests.bookie.replication.stage import (
     mark,
     members,
     running,
-    until,
 )
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import until
 
 RATE = 1 << 24
 

@@ -29,10 +29,10 @@ from tests.bookie.replication.stage import (
     mark,
     members,
     running,
-    until,
     why,
 )
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import until
 
 
 @pytest.mark.parametrize(("ensemble", "copies"), [(3, 3), (4, 3), (4, 2), (3, 1)])

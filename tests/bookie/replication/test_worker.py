@@ -22,10 +22,10 @@ from tests.bookie.replication.stage import (
     mark,
     members,
     running,
-    until,
     why,
 )
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import until
 
 
 async def test_closed_fragments_of_an_open_ledger_are_copied_while_its_writer_goes_on(

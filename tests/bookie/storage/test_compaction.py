@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from errno import EIO
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -392,6 +393,38 @@ async def test_an_index_that_cannot_be_written_stops_the_bookie(
     await logs.bookie.close()
     logs.bookie = await open_bookie()
     await logs.holds([10])
+
+
+async def test_no_file_goes_for_what_the_index_shows_and_the_disk_lacks(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flush that removes all ledgers fails while a pass has begun: its items can be seen, but
+    the next start may not find them."""
+    await logs.fill(range(1, 3))
+    names, begun, go_on = set(logs.names), Event(), Event()
+    store = logs.shard.storage.index._store
+    write = store.write
+
+    def seen_but_not_durable(
+        items: Iterable[tuple[bytes, bytes]], *, delete: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        begun.set()
+        go_on.wait()
+        write(items, delete=delete)
+        raise OSError(EIO, "made to fail")
+
+    monkeypatch.setattr(store, "write", seen_but_not_durable)
+    for ledger_id in (1, 2):
+        await logs.shard.remove(ledger_id, deleted=True)
+    logs.shard.flusher.request()
+    await logs.requests.until(begun.is_set)
+    collecting = asyncio.create_task(logs.garbage.collect(0.0))
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(FencelogError) as caught:
+        await collecting
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+    assert names <= set(logs.names)
 
 
 def count_all_effects(disk: Any) -> Any:

@@ -63,6 +63,24 @@ async def test_what_recovery_finds_is_acknowledged_and_the_rest_sent_again(
     assert await read_all(await stage.open()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+async def test_what_recovery_finds_counts_while_no_ledger_follows(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
+    """A backlog quota would take a subscription for within it."""
+    log = await stage.open()
+    futures = await in_flight(log, ledgers.newest, 3, until)
+    writer = ledgers.newest
+    writer.ack(0)
+    ledgers.stored[1] = 1
+    ledgers.create_errors = [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "one is left")] * 99
+    writer.fail(FAILED)
+    await until(lambda: log.tail_offset == 2)
+    assert writer.length == len(writer.payloads[0])
+    assert log.stored_bytes() == sum(len(payload) for payload in writer.payloads[:2])
+    ledgers.create_errors = []
+    assert [(await future).offset for future in futures] == [0, 1, 2]
+
+
 async def test_nothing_is_sent_again_before_the_old_ledgers_end_is_known(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:

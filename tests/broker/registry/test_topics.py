@@ -7,7 +7,11 @@ import contextlib
 
 import pytest
 
-from fencelog.broker.ledger_list.store import LedgerListStore, ledger_list_path
+from fencelog.broker.ledger_list.store import (
+    LedgerListLost,
+    LedgerListStore,
+    ledger_list_path,
+)
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -188,6 +192,30 @@ async def test_deleting_waits_for_nobody_who_is_rolling(
     await until(lambda: not log.is_serving or bool(log.append_message(Message(b"x"))))
     await asyncio.sleep(0.4)
     assert not log.is_serving
+    assert ledgers.deleted == set(ledgers.writers)
+
+
+async def test_no_ledger_goes_before_its_list_is_marked(
+    stage: Stage, host: Host, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner that rolls while its ledgers are fenced and deleted is refused: otherwise the list
+    would name a ledger that this deletion does not know."""
+    registry = TopicRegistry(await stage.store(), host=host, ledgers=ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    log = await stage.open(node=await registry.open_ledger_list(info, 0))
+    await log.append_message(Message(b"a"))
+    late = await registry.open_ledger_list(info, 0)
+    recover, refused = ledgers.recover, list[FencelogError]()
+
+    async def recover_amid_a_roll(ledger_id: int) -> object:
+        with pytest.raises(LedgerListLost) as raised:
+            await late.change(lambda listed: listed.with_next(ledger_id=99, created_us=0))
+        refused.append(raised.value)
+        return await recover(ledger_id)
+
+    monkeypatch.setattr(ledgers, "recover", recover_amid_a_roll)
+    await registry.delete(NAME)
+    assert len(refused) == 1
     assert ledgers.deleted == set(ledgers.writers)
 
 

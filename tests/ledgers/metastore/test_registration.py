@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,6 +12,7 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.metastore.registration import ChildrenValues, Registration
 from tests.support.metadata_nodes import overwrite_now, remove_now
+from tests.support.until import until
 
 PATH = "/bookies/b1"
 
@@ -35,12 +36,6 @@ async def other(cluster: MemoryCluster) -> AsyncIterator[MemoryMetadataStore]:
     await store.start()
     yield store
     await store.close()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.005)
 
 
 def owner(cluster: MemoryCluster) -> int:
@@ -74,7 +69,7 @@ async def test_it_comes_back_after_every_expiry(
     registration = await Registration.start(store, PATH, b"address")
     for _ in range(3):
         store.expire()
-        await eventually(lambda: owner(cluster) == store.session_id)
+        await until(lambda: owner(cluster) == store.session_id)
     await registration.close()
 
 
@@ -83,7 +78,7 @@ async def test_it_comes_back_after_a_deletion(
 ) -> None:
     registration = await Registration.start(store, PATH, b"address")
     remove_now(cluster, PATH)
-    await eventually(lambda: owner(cluster) == store.session_id)
+    await until(lambda: owner(cluster) == store.session_id)
     await registration.close()
 
 
@@ -104,7 +99,7 @@ async def test_it_comes_back_after_a_loss_that_the_watch_does_not_see(
     await quiet()
     cluster.subscribe(lose_again)
     remove_now(cluster, PATH)
-    await eventually(lambda: owner(cluster) == store.session_id)
+    await until(lambda: owner(cluster) == store.session_id)
     assert losses == 3
     await registration.close()
 
@@ -119,8 +114,8 @@ async def test_an_expiry_while_cut_off_is_made_good_after_it(
     assert owner(cluster) == 0
     assert registration.is_registered  # as far as it knows
     store.reconnect()
-    await eventually(lambda: owner(cluster) == store.session_id)
-    await eventually(lambda: registration.is_registered)
+    await until(lambda: owner(cluster) == store.session_id)
+    await until(lambda: registration.is_registered)
     await registration.close()
 
 
@@ -170,8 +165,8 @@ async def test_two_processes_with_one_name_do_not_fight(
     assert owner(cluster) == other.session_id
     assert (older.is_registered, newer.is_registered) == (False, True)
     await newer.close()
-    await eventually(lambda: owner(cluster) == store.session_id)
-    await eventually(lambda: older.is_registered)
+    await until(lambda: owner(cluster) == store.session_id)
+    await until(lambda: older.is_registered)
     await older.close()
 
 
@@ -202,7 +197,7 @@ async def test_it_tries_again_while_the_store_refuses(
 
     monkeypatch.setattr(store, "create", refuse_at_first)
     store.expire()
-    await eventually(lambda: owner(cluster) == store.session_id)
+    await until(lambda: owner(cluster) == store.session_id)
     assert refusals == 0
     await registration.close()
 
@@ -224,17 +219,17 @@ async def test_an_update_is_written_over_conflicts_lost_replies_and_expiry(
 ) -> None:
     registration = await Registration.start(store, PATH, b"1")
     registration.update(b"2")
-    await eventually(lambda: cluster.get(PATH).value == b"2")
+    await until(lambda: cluster.get(PATH).value == b"2")
     assert cluster.get(PATH).version.number == 1
     registration.update(b"2")
     await quiet()
     assert cluster.get(PATH).version.number == 1
     store.lose_replies(2)
     registration.update(b"3")
-    await eventually(lambda: cluster.get(PATH).value == b"3")
+    await until(lambda: cluster.get(PATH).value == b"3")
     remove_now(cluster, PATH)
     registration.update(b"4")
-    await eventually(lambda: owner(cluster) == store.session_id)
+    await until(lambda: owner(cluster) == store.session_id)
     assert cluster.get(PATH).value == b"4"
     await registration.close()
 
@@ -253,9 +248,9 @@ async def test_the_table_follows_the_directory(
     assert table.values == {"a": b"1"}
     cluster.create("/dir/b", b"2")
     overwrite_now(cluster, "/dir/a", b"3")
-    await eventually(lambda: table.values == {"a": b"3", "b": b"2"})
+    await until(lambda: table.values == {"a": b"3", "b": b"2"})
     remove_now(cluster, "/dir/a")
-    await eventually(lambda: table.values == {"b": b"2"})
+    await until(lambda: table.values == {"b": b"2"})
     assert changes[-1] == {"b": b"2"}
     table.close()
     remove_now(cluster, "/dir/b")

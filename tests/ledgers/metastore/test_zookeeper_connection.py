@@ -18,6 +18,7 @@ from fencelog.ledgers.metastore.zookeeper_connection import (
     SessionExpired,
     ZooKeeperConnection,
 )
+from tests.support.until import until
 
 STAT = pack(">qqqqiiiqiiq", *[0] * 11)
 CONNECTED = pack(">iiqi", 0, 6000, 5, 16) + bytes(range(16)) + b"\0"
@@ -202,8 +203,7 @@ async def test_pings_keep_an_idle_connection() -> None:
 
     hello = pack(">iiqi", 0, 300, 5, 16) + bytes(16) + b"\0"
     async with connection_to(script, hello=hello) as (connection, _):
-        while answered < 12:  # noqa: ASYNC110 - answers set no event
-            await asyncio.sleep(0.01)
+        await until(lambda: answered >= 12)
         assert connection.is_open
 
 

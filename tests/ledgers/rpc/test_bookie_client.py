@@ -24,7 +24,8 @@ from fencelog.ledgers.rpc.wire import (
     encode_reply,
     encode_request,
 )
-from tests.support.scripted_server import ScriptedServer
+from tests.support.network.scripted_server import ScriptedServer
+from tests.support.until import until
 
 RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
 
@@ -136,8 +137,7 @@ async def test_what_waits_for_a_connection_is_bounded() -> None:
     errors: list[FencelogError | None] = []
     for _ in range(12):
         client.add(large, recovery=False, incarnation=None, on_reply=errors.append)
-    while len(errors) < 12:  # noqa: ASYNC110 - callbacks set no event
-        await asyncio.sleep(0.005)
+    await until(lambda: len(errors) == 12)
     codes = [error.code for error in errors if error is not None]
     assert codes.count(ErrorCode.OVERLOADED) == 3  # above 64 MiB
     assert codes.count(ErrorCode.BOOKIE_UNAVAILABLE) == 9
@@ -162,8 +162,7 @@ async def test_a_long_poll_may_take_its_wait_and_no_answer_else_may(
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
     poll = asyncio.create_task(client.read_lac(1, above=5, wait_ms=60_000))
-    while not server.frames:  # noqa: ASYNC110 - the server sets no event
-        await asyncio.sleep(0.005)
+    await until(lambda: bool(server.frames))
     server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
     for _ in range(3):
         await asyncio.sleep(0.1)  # over the timeout in all, while the poll waits
@@ -222,8 +221,7 @@ async def test_close_answers_what_is_outstanding(server: ScriptedServer) -> None
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
     waiting = asyncio.create_task(add(client))
-    while not server.frames:  # noqa: ASYNC110 - the server sets no event
-        await asyncio.sleep(0.005)
+    await until(lambda: bool(server.frames))
     await client.close()
     error = await waiting
     assert error is not None

@@ -16,7 +16,7 @@ from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import FenceAnswer
 from fencelog.ledgers.rpc.fences import decode_fences, encode_answers
 from fencelog.ledgers.rpc.wire import LAC_BODY, Flag, Frame, Op, encode_error, encode_reply
-from tests.support.scripted_server import ScriptedServer
+from tests.support.network.scripted_server import ScriptedServer
 
 
 @pytest_asyncio.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from fencelog.ledgers.rpc.bookie_port import (
 )
 from tests.support.metadata_nodes import remove_now
 from tests.support.scripted_cluster import lac_alone
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -39,12 +40,6 @@ async def store(cluster: MemoryCluster) -> AsyncIterator[MemoryMetadataStore]:
     await store.start()
     yield store
     await store.close()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.005)
 
 
 async def quiet() -> None:
@@ -141,7 +136,7 @@ async def test_a_bookie_is_connected_once_at_its_address(
 ) -> None:
     register(cluster, "b2", "10.0.0.2:3181")
     register(cluster, "b1", "10.0.0.1:3181")
-    await eventually(lambda: bookies.available() == ["b1", "b2"])
+    await until(lambda: bookies.available() == ["b1", "b2"])
     client = client_of(bookies, "b1")
     assert (client.address, client.bookie_id) == ("10.0.0.1:3181", "b1")
     assert bookies.client("b1") is client
@@ -152,18 +147,18 @@ async def test_a_client_outlives_its_registration_but_not_its_address(
     cluster: MemoryCluster, bookies: RegisteredBookies
 ) -> None:
     register(cluster, "b1", "10.0.0.1:3181")
-    await eventually(lambda: bookies.available() == ["b1"])
+    await until(lambda: bookies.available() == ["b1"])
     client = client_of(bookies, "b1")
     remove_now(cluster, "/bookies/b1")
-    await eventually(lambda: bookies.available() == [])
+    await until(lambda: bookies.available() == [])
     assert bookies.client("b1") is client
     register(cluster, "b1", "10.0.0.1:3181")
-    await eventually(lambda: bookies.available() == ["b1"])
+    await until(lambda: bookies.available() == ["b1"])
     assert bookies.client("b1") is client
     assert not client.closed
     remove_now(cluster, "/bookies/b1")
     register(cluster, "b1", "10.0.0.9:3181")
-    await eventually(lambda: client.closed)
+    await until(lambda: client.closed)
     assert client_of(bookies, "b1").address == "10.0.0.9:3181"
 
 
@@ -172,11 +167,11 @@ async def test_a_client_does_not_outlive_the_incarnation_it_was_made_for(
 ) -> None:
     """Its connection may be half-open: nothing but a new one reaches the new process."""
     register(cluster, "b1", "10.0.0.1:3181", "first")
-    await eventually(lambda: bookies.available() == ["b1"])
+    await until(lambda: bookies.available() == ["b1"])
     client = client_of(bookies, "b1")
     remove_now(cluster, "/bookies/b1")
     register(cluster, "b1", "10.0.0.1:3181", "second")
-    await eventually(lambda: client.closed)
+    await until(lambda: client.closed)
     assert client_of(bookies, "b1") is not client
     assert client_of(bookies, "b1").address == "10.0.0.1:3181"
     assert bookies.describe("b1").incarnation == "second"
@@ -266,10 +261,10 @@ async def test_a_registration_that_is_no_json_is_left_out(
 ) -> None:
     cluster.create("/bookies/bad", value)
     register(cluster, "good", "10.0.0.1:3181")
-    await eventually(lambda: bookies.available() == ["good"])
-    await eventually(lambda: "/bookies/bad is not valid" in caplog.text)
+    await until(lambda: bookies.available() == ["good"])
+    await until(lambda: "/bookies/bad is not valid" in caplog.text)
     register(cluster, "other", "10.0.0.2:3181")
-    await eventually(lambda: bookies.available() == ["good", "other"])
+    await until(lambda: bookies.available() == ["good", "other"])
     assert caplog.text.count("/bookies/bad is not valid") == 1
     with pytest.raises(FencelogError, match="bad"):
         await bookies.client("bad").read_lac(1)

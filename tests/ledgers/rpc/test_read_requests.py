@@ -14,7 +14,8 @@ from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.ranges import decode_ranges
 from fencelog.ledgers.rpc.wire import Op, encode_reply
-from tests.support.scripted_server import ScriptedServer
+from tests.support.network.scripted_server import ScriptedServer
+from tests.support.until import until
 
 RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
 
@@ -59,8 +60,7 @@ async def test_an_operators_request_whose_answer_is_lost_may_have_been_carried_o
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
     waiting = asyncio.create_task(client.admin({"do": "gc"}))
-    while not server.frames:  # noqa: ASYNC110 - the server sets no event
-        await asyncio.sleep(0.005)
+    await until(lambda: bool(server.frames))
     server.writers[0].transport.abort()
     with pytest.raises(FencelogError) as caught:
         await waiting
@@ -76,8 +76,7 @@ async def test_an_operator_waits_longer_than_others_but_not_for_ever(
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start(), timeout_ms=50)
     waiting = asyncio.create_task(client.admin({"do": "gc"}))
-    while not server.frames:  # noqa: ASYNC110 - the server sets no event
-        await asyncio.sleep(0.005)
+    await until(lambda: bool(server.frames))
     await asyncio.sleep(0.15)  # any other request would be overdue by now
     (asked,) = server.frames
     server.writers[0].write(encode_reply(Op.ADMIN, asked.request_id, b'{"begun": true}'))

@@ -34,6 +34,9 @@ from tests.sim.topics.reads import READ_BYTES, look_at_tail
 WAIT_MS = 150
 CLAIM_WAIT_MS = 100
 
+LESS_ABOVE = 0.9
+"""The share of a log above which another trim follows, to less."""
+
 
 class Edge:
     """``instance`` and ``log`` of everything belong together."""
@@ -209,15 +212,23 @@ class Edge:
     # -- what may go -----------------------------------------------------------------------------
 
     async def trim(self, partition: int, share: float, broker: Broker) -> None:
-        """Forget so much of what is there."""
+        """Forget so much of what is there; and where that is nearly all of it, ask for less then:
+        nothing comes back."""
         instance, log = await self.open(broker, partition)
         start, tail = instance.earliest_offset, instance.tail_offset
         before = start + round((tail - start) * share)
+        await self._trim(instance, log, before)
+        if share > LESS_ABOVE and before > 1:
+            await self._trim(instance, log, before - 1)
+
+    async def _trim(self, instance: PartitionLog, log: AdminLog, before: int) -> None:
         trimmed = await instance.retention.trim(before)
         log.counts["trimmed by hand"] += 1
         if trimmed.held_back != (trimmed.earliest_offset < before):
             log.violate(20, f"trimmed to {trimmed}, {before} was asked for")
-        ledger_list = self.ledger_lists.by_key.get((log.topic_id, partition))
+        if trimmed.held_back and not self.incarnations.has_had_subscriptions(log.topic_id):
+            log.violate(20, f"trimmed to {trimmed}, {before} was asked for: nobody holds it back")
+        ledger_list = self.ledger_lists.by_key.get((log.topic_id, log.partition))
         if ledger_list is not None and ledger_list.start_offset < trimmed.earliest_offset:
             log.violate(
                 20, f"told to be trimmed to {trimmed}, the list has {ledger_list.start_offset}"

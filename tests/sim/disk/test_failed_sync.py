@@ -15,7 +15,8 @@ from tests.sim.disk.disk import SimDisk
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 
-RUN = build_run(1, 0, [b"entry"], lac=-1, length_before=0)
+RUNS = [build_run(1, n, [b"entry"], lac=-1, length_before=5 * n) for n in range(3)]
+"""They share one sync."""
 
 
 class Scene:
@@ -26,7 +27,8 @@ class Scene:
         self.disk = SimDisk(self.engine, "b1")
 
     async def life(self, *, sync_fails: bool, recovery: bool) -> FencelogError | None:
-        """Open the bookie in a process of its own, add the run, lose power; the add's answer."""
+        """Open the bookie in a process of its own, add the runs, lose power; the one answer that
+        all of them get."""
         process = self.engine.start_process("b1")
         self.disk.attach(process)
 
@@ -35,25 +37,32 @@ class Scene:
             bookie = await Bookie.open(config, disk=self.disk, host=SimHost(self.engine, "b1"))
             if sync_fails:
                 self.disk.fail("sync", ".journal", EIO)
-            answer: asyncio.Future[FencelogError | None] = (
-                asyncio.get_running_loop().create_future()
-            )
-            bookie.add(RUN, recovery=recovery, on_reply=answer.set_result)
-            return await answer
+            loop = asyncio.get_running_loop()
+            answers: list[asyncio.Future[FencelogError | None]] = [
+                loop.create_future() for _ in RUNS
+            ]
+            for run, answer in zip(RUNS, answers, strict=True):
+                bookie.add(run, recovery=recovery, on_reply=answer.set_result)
+            first, *others = await asyncio.gather(*answers)
+            assert others == [first] * len(others)
+            return first
 
         error = await process.call(work())
         process.kill()
         return error
 
-    async def has_entry(self) -> bool:
+    async def has_entries(self) -> bool:
         process = self.engine.start_process("b1")
         self.disk.attach(process)
 
         async def work() -> bool:
             config = BookieConfig(Path("/data"), bookie_id="b1")
             bookie = await Bookie.open(config, disk=self.disk, host=SimHost(self.engine, "b1"))
-            reply = await bookie.read(1, 0, max_entries=1, max_bytes=1)
-            return reply.run == RUN
+            replies = [
+                await bookie.read(1, entry_id, max_entries=1, max_bytes=1)
+                for entry_id in range(len(RUNS))
+            ]
+            return [reply.run for reply in replies] == RUNS
 
         found = await process.call(work())
         process.kill()
@@ -62,8 +71,9 @@ class Scene:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_only_the_page_cache_has_is_not_answered_for(seed: int) -> None:
-    """The failed sync leaves the record readable and clean. The next process takes it back, and a
-    recoverer's add of the same entry must not be answered before the record is on the disk."""
+    """The failed sync leaves the records readable and clean. The next process takes them back, and
+    a recoverer's adds of the same entries must not be answered before all of the records are on the
+    disk."""
     scene = Scene(seed)
 
     async def story() -> None:
@@ -72,6 +82,6 @@ def test_what_only_the_page_cache_has_is_not_answered_for(seed: int) -> None:
         assert failed.code is ErrorCode.STORAGE_FAILED
         assert await scene.life(sync_fails=False, recovery=True) is None
         scene.disk.power_loss()
-        assert await scene.has_entry()
+        assert await scene.has_entries()
 
     scene.engine.run(story(), budget_s=60)

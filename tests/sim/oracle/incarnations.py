@@ -100,6 +100,11 @@ class Incarnations:
         self.logs: dict[tuple[str, int], AdminLog] = {}
         cluster.subscribe(self._changed)
 
+    def has_had_subscriptions(self, topic_id: str) -> bool:
+        """Tell whether anything of the topic was ever registered that may hold messages back."""
+        incarnation = self.all[topic_id]
+        return bool(incarnation.subscriptions or incarnation.dropped)
+
     def log(self, topic_id: str, partition: int) -> AdminLog:
         key = (topic_id, partition)
         if key not in self.logs:

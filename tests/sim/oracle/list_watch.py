@@ -134,7 +134,7 @@ class LedgerListWatch:
         if base is None:
             log.violate(16, f"epoch {now.epoch} begins at an offset that is not known")
         else:
-            log.begun(now.epoch, base)
+            log.begun(now.epoch, base, now.start_offset)
         log.state.taken_over(now.epoch)
         self.history.on_event("takeover")
 

@@ -90,6 +90,8 @@ class LogHistory:
     places: dict[bytes, int] = field(default_factory=dict)
     begins: dict[int, int] = field(default_factory=dict)
     """The offset at which an epoch's owner began, by epoch, once the ledger list states it."""
+    starts: dict[int, int] = field(default_factory=dict)
+    """The offset below which all was trimmed when an epoch began, by epoch."""
     owners: dict[int, object] = field(default_factory=dict)
     """The instance that acknowledged something in an epoch, by epoch."""
     acked_to: dict[int, int] = field(default_factory=dict)
@@ -245,9 +247,17 @@ class LogHistory:
         self.told_end[instance] = max(tail, self.told_end.get(instance, 0))
         self.known_end = max(self.known_end, tail)  # everything below is durable
 
-    def begun(self, epoch: int, offset: int) -> None:
-        """A takeover stands in the list of ledgers."""
+    def begin_shown(self, offset: int, epoch: int) -> None:
+        """The owner of that epoch said that the log begins there."""
+        if offset < self.starts.get(epoch, 0):
+            self.violate(
+                20, f"epoch {epoch} begins at {offset}, it was trimmed to {self.starts[epoch]}"
+            )
+
+    def begun(self, epoch: int, offset: int, start: int = 0) -> None:
+        """A takeover stands in the list of ledgers. Below ``start`` all was trimmed before it."""
         self.begins[epoch] = offset
+        self.starts[epoch] = start
         self.counts["takeovers"] += 1
         if offset < self.acked_end:
             self.violate(

@@ -199,7 +199,9 @@ class ObservedBookie(Bookie):
         )
         following = MAX_ENTRY_ID if reply.next_entry is None else reply.next_entry
         for entry_id in [] if reply.in_limbo else sorted(held):
-            if from_entry <= entry_id < following and entry_id not in reply.availability:
+            is_due = from_entry <= entry_id < following
+            is_missing = is_due and entry_id not in reply.availability
+            if is_missing and not self._may_be_cut_off(ledger_id, entry_id):
                 self._violate(10, f"does not list entry {entry_id} of ledger {ledger_id}")
         return reply
 
@@ -327,15 +329,24 @@ class ObservedBookie(Bookie):
         if self._is_gone(ledger_id):
             return
         entry = (ledger_id, entry_id)
-        if had_it:
+        if had_it and not self._may_be_cut_off(ledger_id, entry_id):
             self._violate(10, f"says that it has no entry {entry_id} of ledger {ledger_id}")
         metadata = self.history.latest(ledger_id)
-        if metadata is None or (metadata.is_closed and entry_id > metadata.last_entry_id):
+        if metadata is None or self._is_behind_the_end(ledger_id, entry_id):
             return
         # One that metadata does not name may forget: nobody concludes anything from it.
         named = self.bookie_id in write_set_of(metadata, entry_id)
         if named and entry in self._memory().previous_entries:
             self._violate(10, f"forgot entry {entry_id} of ledger {ledger_id} and says no")
+
+    def _may_be_cut_off(self, ledger_id: int, entry_id: int) -> bool:
+        """Tell whether it may have left out this entry that it had: of a damaged run that goes on
+        behind the closed end, a repair keeps the entries before it alone."""
+        return self._memory().is_damaged and self._is_behind_the_end(ledger_id, entry_id)
+
+    def _is_behind_the_end(self, ledger_id: int, entry_id: int) -> bool:
+        metadata = self.history.latest(ledger_id)
+        return metadata is not None and metadata.is_closed and entry_id > metadata.last_entry_id
 
     def _check_reply(self, ledger_id: int, reply: ReadReply) -> None:
         self.history.counts["bookie reads"] += 1

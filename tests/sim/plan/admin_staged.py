@@ -7,6 +7,26 @@ from dataclasses import replace
 
 from tests.sim.plan.admin_stories import Story
 
+TRIMMED = Story(
+    first=("trim",),
+    steps=(*("trim",) * 3, *("unload",) * 2),
+    step_counts=(12, 16),
+    events=("append ack", "append ack", "takeover"),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0, 1),
+    faults=("unload", "kill broker", "believe", "answers lost"),
+    fault_counts=(2, 3, 4),
+    rolls=(2, 5, 20),
+    pauses_ms=(20, 60),
+    writers=(2, 3),
+    early=0.2,
+    delays_ms=(0, 5, 20, 100),
+    partitions=(1,),
+    steps_elsewhere=0.0,
+)
+"""Nobody holds back what is trimmed, within ledgers too, and owners are replaced meanwhile."""
+
 UNSEEN = Story(
     first=("subscribe",),
     steps=(*("trim",) * 6, *("grow",) * 3, "unload"),
@@ -162,6 +182,7 @@ WAITING = Story(
 the state log."""
 
 STAGED = (
+    (80, 60, TRIMMED),
     (40, 0, UNSEEN),
     (60, 52, HELD),
     (48, 12, GROWN),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.sim.plan.plan import Moment
 from tests.sim.plan.theme import Step, Theme, clog
-from tests.sim.plan.themes_aimed import MISSED
+from tests.sim.plan.themes_aimed import FORGOTTEN, MISSED
 
 DAMAGED = replace(
     MISSED,
@@ -189,6 +189,26 @@ REPLAYED = replace(
 """A replay flushes a part of what it finds, and for the rest there is no room: until the next start
 the journal alone has that."""
 
+UNANSWERED = replace(
+    FORGOTTEN,
+    events=("closed",),
+    pauses_ms=(5, 20),
+    recoverers=(0,),
+    shapes=((3, 3, 2),),
+    ledgers=(1, 2),
+    deleters=(0,),
+    endings=("close",),
+    readers=(1, 2),
+    read_when=("closed",),
+    write_cache_kb=(1024,),
+    bursts=(25,),
+    other_kinds=(0, 0, 1),
+    scenes=(
+        (Step("replace disk, others down", "v", ("closed",), (1,), (20, 300), (4_000, 7_000)),),
+    ),
+)
+"""A bookie loses all that it had of closed ledgers, and for a while nobody can be asked for it."""
+
 AMID_FLUSHES = replace(
     MISSED,
     kinds=("kill bookie", "reset", "restart cleanly"),
@@ -299,7 +319,7 @@ else of the metadata. The member that was replaced answers again, and another on
 STAGED: dict[int, tuple[Theme, ...]] = {
     7: (UNREADABLE, RENAMED),
     9: (FULL, REWRITTEN),
-    11: (REPLAYED,),
+    11: (REPLAYED, REPLAYED, UNANSWERED),
     17: (AMID_FLUSHES, LEFT_OUT, UNRESOLVED, BELOW),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }

@@ -24,7 +24,8 @@ WAIT_MS = 200
 
 
 def look_at_tail(log: LogHistory, instance: PartitionLog) -> None:
-    """Record the tail that the instance would show now."""
+    """Record the tail that the instance would show now, and where it would begin."""
+    log.begin_shown(instance.earliest_offset, instance.epoch)
     log.tail_shown(instance.tail_offset, log.floor_of(instance, instance.epoch), instance)
 
 

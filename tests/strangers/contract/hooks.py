@@ -67,7 +67,10 @@ UNFORETOLD = {
 }
 """The refusals of requests that are valid by the document, and what it cannot say."""
 
-OF_BROKERS = ("drain", "undrain", "get_troubles", "subscriptions_of_broker")
+OF_BROKERS = (
+    *("drain", "undrain", "get_troubles"),
+    *("subscriptions_of_broker", "rates_of_broker", "lags_of_broker"),
+)
 """The operations on a broker, whose id only the cluster knows."""
 
 UNKNOWN_HEADER = "in header - object with unexpected properties"

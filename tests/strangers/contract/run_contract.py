@@ -19,9 +19,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.record_batch import Message, encode_batch
 from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID, CLAIMED, MARKED
+from tests.strangers.service import quiet_service
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -38,18 +38,7 @@ MESSAGES = encode_batch([Message(b"%d" % n, b"key") for n in range(50)])
 
 async def run(examples: int, place: Path) -> tuple[int, list[str]]:
     """The number of requests, and what was wrong."""
-    log = place / "log"
-    command = [
-        "standalone",
-        "--log-level",
-        "warning",
-        "--http",
-        "127.0.0.1:0",
-        "--data",
-        str(place / "data"),
-    ]
-    command += ["--bookies", "4"]  # so that one can leave
-    service = await ChildProcess.start("standalone", command, log=log)
+    service, log = await quiet_service(place, "--bookies", "4")  # so that one can leave
     url = service.announcement["http"]
     answers = place / "answers.json"
     requests, failures = 0, []

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import psutil
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.record_batch import encode_batch
 from tests.strangers.fuzz.corpus import (
     HELLO,
@@ -30,6 +29,7 @@ from tests.strangers.fuzz.corpus import (
     request,
 )
 from tests.strangers.fuzz.mutate import mutated
+from tests.strangers.service import quiet_service
 from tests.support.frames import cut
 
 AT_ONCE = 12
@@ -140,17 +140,7 @@ def append_of(number: int) -> bytes:
 
 async def fuzz_service(inputs: int, seed: int, place: Path) -> tuple[list[str], str]:
     """Send so many streams to a service; return the failures, and a summary."""
-    log = place / "log"
-    command = [
-        "standalone",
-        "--log-level",
-        "warning",
-        "--http",
-        "127.0.0.1:0",
-        "--data",
-        str(place / "data"),
-    ]
-    service = await ChildProcess.start("standalone", command, log=log)
+    service, log = await quiet_service(place)
     url = service.announcement["http"]
     process = psutil.Process(service.pid)
     strangers = Strangers(url, seed)

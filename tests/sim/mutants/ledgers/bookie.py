@@ -145,6 +145,19 @@ DURABILITY = (
         ),
     ),
     Mutant(
+        "last-unproven-record-alone",
+        "PROTOCOL.md rule 9; STORAGE.md: replay",
+        "Of the records that nothing proves to have been synced, replay writes the last one again.",
+        (
+            Edit(
+                REPLAY,
+                "_make_durable",
+                "unproven[0][1] if unproven",
+                "unproven[-1][1] if unproven",
+            ),
+        ),
+    ),
+    Mutant(
         "replay-skips-a-record",
         "STORAGE.md: replay",
         "Replay leaves out the first record that the index does not have.",

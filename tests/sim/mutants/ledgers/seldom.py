@@ -6,9 +6,12 @@ from tests.sim.mutants.mutation import Edit, Mutant
 
 ADDS = "fencelog.bookie.engine.adds"
 ANSWERS = "fencelog.bookie.server.read_requests"
+BOOT = "fencelog.bookie.engine.boot"
+CLAIM = "fencelog.bookie.identity.claim"
 DEDUP = "fencelog.bookie.engine.recovery_add_dedup"
 FENCES = "fencelog.bookie.engine.fences"
 FINDING = "fencelog.ledgers.recovery.recovery"
+GARBAGE = "fencelog.bookie.gc.files"
 LACS = "fencelog.bookie.engine.lacs"
 READS = "fencelog.bookie.engine.reads"
 TRANSITIONS = "fencelog.ledgers.ledger_metadata.transitions"
@@ -143,6 +146,74 @@ RARE: tuple[Mutant, ...] = (
                 "RecoveryAddDedup._store_missing",
                 "== missing[-1]",
                 "== missing[0]",
+            ),
+        ),
+    ),
+    Mutant(
+        # The flush that removes a ledger has to fail while garbage is collected.
+        "removed-though-the-index-failed",
+        "MAINTENANCE.md: compaction",
+        "Entry logs go for what the index shows, although it is not on the disk.",
+        (
+            Edit(
+                GARBAGE,
+                "FileGarbage._remove",
+                "            await self._shard.write_io_thread.run(self._index.check_durable)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        # A bookie that lost its disk has to lose its session too, between its listings.
+        "marks-of-another-session",
+        "PROTOCOL.md rule 10; BP-46",
+        "A bookie that may have forgotten serves, although its session ended between the instance "
+        "and the listings.",
+        (
+            Edit(
+                BOOT,
+                "fence_before_serving",
+                '    check_session(store, session_id, "read all ledgers")\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        # A start after an unclean stop has to die between two effects on its disk.
+        "unmarked-before-it-is-said",
+        "STORAGE.md: cookies",
+        "The mark of an unclean stop goes before the identity has a new incarnation.",
+        (
+            Edit(
+                CLAIM,
+                "claim_directories",
+                "    identity = decision.identity\n    if isinstance",
+                "    identity = decision.identity\n"
+                "    if found.is_unsynced:\n"
+                "        await io_thread.run(directory.unmark_unsynced)\n"
+                "    if isinstance",
+            ),
+            Edit(
+                CLAIM,
+                "claim_directories",
+                "    if found.is_unsynced:\n"
+                "        await io_thread.run(directory.unmark_unsynced)\n"
+                "    if registry and",
+                "    if registry and",
+            ),
+        ),
+    ),
+    Mutant(
+        # A ledger has to leave limbo while ranges of it are read.
+        "ranges-denied-after-limbo",
+        "PROTOCOL.md rule 10; BP-46",
+        "A read of ranges denies what it looked for while the ledger was still in limbo.",
+        (
+            Edit(
+                READS,
+                "Reads.read_ranges",
+                "if in_limbo or state.limbo or state.removals != removals:",
+                "if state.limbo:",
             ),
         ),
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
+ADDS = "fencelog.bookie.engine.adds"
 CLAIM = "fencelog.bookie.identity.claim"
 COMPACTION = "fencelog.bookie.storage.compaction"
 COPIES = "fencelog.bookie.repair.copier"
@@ -18,6 +19,23 @@ FLUSH = "fencelog.bookie.storage.flush"
 INDEX = "fencelog.bookie.storage.index"
 INTEGRITY = "fencelog.bookie.repair.integrity"
 STORAGE = "fencelog.bookie.storage.storage"
+
+NOT_FLUSHED = (
+    Mutant(
+        "many-adds-not-flushed",
+        "STORAGE.md: flush",
+        "Adds that come together do not mark the states of their ledgers as changed: after the "
+        "next start a ledger ends where it ended before them.",
+        (
+            Edit(
+                ADDS,
+                "Adds.add_many",
+                "            states.changed(ledger_id)\n",
+                "",
+            ),
+        ),
+    ),
+)
 
 FILES_THAT_GO = (
     Mutant(
@@ -181,6 +199,8 @@ REPAIRS = (
                 "                lost.append(missing)\n"
                 "                if missing.reason is MissingReason.UNREACHED or "
                 "len(lost) > MAX_LOST_ENTRIES_NOTED:\n",
+                "                if missing.reason is not MissingReason.UNREACHED:\n"
+                "                    lost.append(missing)\n"
                 "                if len(lost) > MAX_LOST_ENTRIES_NOTED:\n",
             ),
         ),
@@ -231,4 +251,4 @@ REPAIRS = (
     ),
 )
 
-MUTANTS = (*FILES_THAT_GO, *REPAIRS)
+MUTANTS = (*NOT_FLUSHED, *FILES_THAT_GO, *REPAIRS)

@@ -97,6 +97,7 @@ TESTS = {
         "replay-skips-a-record",
         "boot-forgets-recoveries",
         "replaced-bookie-knows-nothing",
+        "marks-of-another-session",
     ),
     "tests/bookie/engine/test_recovery_add_dedup.py": (
         "overlap-stored-twice",
@@ -108,7 +109,9 @@ TESTS = {
         "held-add-taken-after-the-fence",
         "rest-behind-the-end-stays",
         "added-amid-a-removal",
+        "many-adds-not-flushed",
     ),
+    "tests/bookie/engine/test_read_ranges.py": ("ranges-denied-after-limbo",),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/identity/test_claim.py": (
         "own-identity-is-believed",
@@ -125,6 +128,7 @@ TESTS = {
     "tests/bookie/storage/test_compaction.py": (
         "compacted-not-synced",
         "compacted-name-not-synced",
+        "removed-though-the-index-failed",
     ),
     "tests/bookie/storage/test_flush.py": (
         "cache-freed-before-the-index",
@@ -140,7 +144,10 @@ TESTS = {
         "run-across-the-end-stays-damaged",
         "replacement-not-stored",
     ),
-    "tests/sim/disk/test_failed_sync.py": ("replayed-after-a-failed-sync",),
+    "tests/sim/disk/test_failed_sync.py": (
+        "replayed-after-a-failed-sync",
+        "last-unproven-record-alone",
+    ),
     "tests/bookie/format/test_ledger_state.py": (
         "last-entry-forgotten",
         "lac-forgotten",
@@ -151,6 +158,7 @@ TESTS = {
     "tests/bookie/engine/test_unsynced.py": (
         "fence-answered-early",
         "fence-not-journaled",
+        "unmarked-before-it-is-said",
     ),
     "tests/ledgers/writer/test_end.py": ("writer-closes-over-closed",),
     "tests/bookie/faults/test_faults.py": (

@@ -322,6 +322,45 @@ GOING = (
             ),
         ),
     ),
+    Mutant(
+        "start-set-back",
+        "SEMANTICS.md, trim",
+        "Who asks to trim less than what is trimmed already brings some of it back.",
+        (
+            Edit(
+                LEDGER_LIST,
+                "LedgerList.with_start",
+                "start_offset=max(self.start_offset, offset)",
+                "start_offset=offset or self.start_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        "trimmed-until-a-takeover",
+        "SEMANTICS.md, trim",
+        "A log begins with its first ledger for the next owner: what was trimmed of it is back.",
+        (
+            Edit(
+                "fencelog.broker.read.log_reader",
+                "LogReader.__init__",
+                "max(ledger_list.start_offset, first)",
+                "first",
+            ),
+        ),
+    ),
+    Mutant(
+        "start-of-a-ledger-alone",
+        "SEMANTICS.md, trim",
+        "What is trimmed within a ledger is there again as soon as the ledgers before it go.",
+        (
+            Edit(
+                LEDGER_LIST,
+                "LedgerList.trimmed",
+                "start_offset=max(self.start_offset, end)",
+                "start_offset=end or self.start_offset",
+            ),
+        ),
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (*TOPIC, *SWEPT, *SUBSCRIBED, *GOING)

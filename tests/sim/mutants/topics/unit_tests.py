@@ -86,6 +86,7 @@ TESTS = {
     ),
     "tests/broker/partition/test_opening.py": ("owner-by-lock-alone",),
     "tests/broker/ledger_list/test_ledger_list.py": (
+        "start-set-back",
         "silent-committer-forgotten",
         "served-before-the-cas",
         "two-takeovers-of-one-version",
@@ -154,6 +155,8 @@ TESTS = {
         "generations-of-owners-meet",
     ),
     "tests/broker/log/test_retention.py": (
+        "start-of-a-ledger-alone",
+        "trimmed-until-a-takeover",
         "trim-deletes-before-the-cas",
         "trimmed-what-ended-meanwhile",
         "all-is-too-old",

@@ -36,7 +36,9 @@ class Gate:
     is_over: bool
     since_s: float
     turns: int = 0
-    held: set[_Asked] = field(default_factory=set)
+    held: dict[AppendFuture, _Asked] = field(default_factory=dict)
+    refused_later: set[AppendFuture] = field(default_factory=set)
+    """Appends that are refused as soon as the owner has been checked: no quota holds those."""
 
     def turn(self, is_over: bool, now_s: float) -> None:
         if is_over != self.is_over:
@@ -83,7 +85,7 @@ class QuotaWatch:
         if asked.was_over and self._action == BACKLOG_REFUSE and not _has_failed(future):
             self._log.violate(27, "an append is let in over the quota")
         if asked.was_over and self._action == BACKLOG_HOLD:
-            gate.held.add(asked)
+            gate.held[future] = asked
         future.add_done_callback(partial(self._answered, gate, asked))
         return future
 
@@ -102,7 +104,10 @@ class QuotaWatch:
     def _check_held(self, gate: Gate, asked: _Asked, future: AppendFuture, now_s: float) -> None:
         """Check that an append which was held all the time was not written, and was refused in
         time."""
-        gate.held.discard(asked)
+        gate.held.pop(future, None)
+        if future in gate.refused_later:
+            gate.refused_later.discard(future)
+            return
         if not (asked.was_over and gate.is_over and asked.turns == gate.turns):
             return
         self._check_time(asked, now_s)
@@ -123,8 +128,9 @@ class QuotaWatch:
         gate = Gate(admission.is_over_quota, -inf if admission.is_over_quota else inf)
 
         def told(is_over: bool) -> None:
-            for asked in gate.held:
-                self._check_time(asked, loop.time())
+            for future, asked in gate.held.items():
+                if future not in gate.refused_later:
+                    self._check_time(asked, loop.time())
             if not is_over:
                 gate.held.clear()
             over_quota(is_over)
@@ -135,6 +141,7 @@ class QuotaWatch:
             told(is_over)
 
         admission.over_quota, retention._over_quota = told, checked
+        _note_owner_checks(instance, gate)
         return gate
 
     def _check(self, instance: PartitionLog, is_over: bool) -> None:
@@ -197,6 +204,31 @@ class QuotaWatch:
             size += len(payload)
         left = min(messages, segment.base_offset + messages - offset)
         return size * left / messages if left > 0 else 0.0
+
+
+def _note_owner_checks(instance: PartitionLog, gate: Gate) -> None:
+    """Have the gate know the appends that are refused after a check of the owner, which takes as
+    long as the metadata store needs."""
+    conditional: Any = instance._pipeline.conditional
+    decide, check_owner = conditional._decide, conditional._check_owner
+    checks = 0
+
+    def decided(append: Any) -> bool:
+        before = checks
+        is_decided: bool = decide(append)
+        if checks > before and not append.future.done():
+            gate.refused_later.add(append.future)
+        return is_decided
+
+    def checked() -> asyncio.Future[bool]:
+        nonlocal checks
+        checks += 1
+        begun: asyncio.Future[bool] = check_owner()
+        return begun
+
+    conditional._decide = decided
+    if check_owner is not None:
+        conditional._check_owner = checked
 
 
 def _has_failed(future: AppendFuture) -> bool:

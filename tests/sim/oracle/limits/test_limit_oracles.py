@@ -116,6 +116,20 @@ class Admission:
         self.is_over_quota = is_over
 
 
+class Conditional:
+    """Refuses every append after a check of the owner."""
+
+    def __init__(self) -> None:
+        self.checked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def _check_owner(self) -> asyncio.Future[bool]:
+        return self.checked
+
+    def _decide(self, append: Any) -> bool:
+        self._check_owner().add_done_callback(lambda _: append.future.set_exception(MISMATCH))
+        return True
+
+
 class Instance:
     """Has four messages of the same size in one ledger."""
 
@@ -123,6 +137,7 @@ class Instance:
 
     def __init__(self) -> None:
         self._admission = Admission()
+        self._pipeline = SimpleNamespace(conditional=Conditional())
         self.retention = SimpleNamespace(_over_quota=None)
         segments = (Segment(7, 0, 0),)
         self._node = SimpleNamespace(ledger_list=SimpleNamespace(segments=segments))
@@ -151,6 +166,16 @@ class Quotas:
         future: AppendFuture = self._loop.create_future()
         return self._watch.append(self.instance, lambda: future)
 
+    def append_out_of_sequence(self) -> AppendFuture:
+        """Append what is refused as soon as the owner has been checked."""
+        future: AppendFuture = self._loop.create_future()
+
+        def append() -> AppendFuture:
+            self.instance._pipeline.conditional._decide(SimpleNamespace(future=future))
+            return future
+
+        return self._watch.append(self.instance, append)
+
     def refuse(self) -> None:
         """An append is refused before it is waited for."""
         future: AppendFuture = self._loop.create_future()
@@ -168,6 +193,7 @@ class Quotas:
 
 RESULT = AppendResult(0, 0, 1, 0)
 EXCEEDED = FencelogError(ErrorCode.BACKLOG_QUOTA_EXCEEDED, "no")
+MISMATCH = FencelogError(ErrorCode.SEQUENCE_MISMATCH, "no")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +247,23 @@ async def _hold_in_virtual_time() -> None:
     await asyncio.sleep(2 * LATE_S)
     late.check(is_over=False)
     assert "was held for" in await late.said()
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_check_of_the_owner_may_take_longer_than_a_quota_holds(is_over: bool) -> None:
+    async def refused_late() -> None:
+        one = Quotas(BACKLOG_HOLD)
+        one.check(is_over=True)
+        refused = one.append_out_of_sequence()
+        await asyncio.sleep(HOLD_S + 2 * LATE_S)
+        one.check(is_over=is_over)
+        one.instance._pipeline.conditional.checked.set_result(True)
+        with pytest.raises(FencelogError, match="no"):
+            await refused
+        said = await one.said()
+        assert "was held for" not in said
+
+    Engine(1).run(refused_late(), budget_s=10)
 
 
 async def test_what_is_let_go_may_be_written() -> None:

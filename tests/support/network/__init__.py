@@ -1,0 +1,1 @@
+"""Clients and servers of tests, and what lies between them."""
