@@ -12,6 +12,7 @@ from fencelog.broker.background.balancer import Balancer
 from fencelog.broker.background.compaction_scheduler import CompactionScheduler
 from fencelog.broker.background.cursor_reconciler import CursorReconciler
 from fencelog.broker.background.lag_history import LagHistory
+from fencelog.broker.background.rate_history import RateHistory
 from fencelog.broker.background.retention_scheduler import RetentionScheduler
 from fencelog.broker.background.sweep import Sweep, Sweeper
 from fencelog.broker.background.unloading import Unloading, few_at_a_time
@@ -108,6 +109,7 @@ class Broker:
         self.topic_table = TopicTable(self.open_slots)
         self.backlog_table = BacklogTable(self.open_slots, self._subscription_names)
         self.lag_history = LagHistory(self.open_slots, host)
+        self.rate_history = RateHistory(self.open_slots, host)
         self._closed = False
 
     async def start(self) -> None:
@@ -129,6 +131,7 @@ class Broker:
         self.directory.set_draining()
         await self._unloading.stop()
         await self.lag_history.close()
+        await self.rate_history.close()
         await self._sweeper.close()
         await self._retention.close()
         await self._cursor_reconciler.close()

@@ -315,6 +315,21 @@ MAX_SAMPLED_CURSORS = 10_000
 """The cursors of one broker whose lag is kept: 3 KB each, 30 MB. Those that come later are sampled
 when others go."""
 
+RECENT_LAG_SAMPLES = 30
+"""The samples of the lag in a list of subscriptions: the last 5 minutes."""
+
+RATE_SAMPLE_MS = 5_000
+RATE_SAMPLES = 60
+"""The interval of the samples of rates, and how many are kept: 5 minutes, in which a person sees
+whether traffic has stopped just now. The rates themselves are means over some 15 s."""
+
+MAX_SAMPLED_TOPICS = 10_000
+"""The topics of one broker whose rates are kept: 1.2 KB each, 12 MB. Idle ones have none."""
+
+MAX_SAMPLES_BACK = 12
+"""The samples that are left out when the clock was set back, of at most two minutes; beyond that,
+what was kept is of another time."""
+
 # -- the timeline of events ------------------------------------------------------------------------
 
 MAX_QUEUED_EVENTS = 10_000

@@ -17,19 +17,25 @@ T = TypeVar("T")
 
 
 async def ask_brokers(
-    broker: Broker, peers: LinkPeers, own: T, verb: str, read: Callable[[dict[str, Any]], T]
+    broker: Broker,
+    peers: LinkPeers,
+    own: T,
+    verb: str,
+    read: Callable[[dict[str, Any]], T],
+    body: dict[str, Any] | None = None,
 ) -> tuple[dict[str, T], list[str]]:
     """Return the answers of all brokers by their ids, and the brokers that do not answer within
     TOPIC_TOTALS_MS. ``own``: that of ``broker``, which is not asked; ``verb``: of the others' path;
-    ``read``: what makes a value of an answer, or raises ValueError."""
+    ``read``: what makes a value of an answer, or raises ValueError; ``body``: None: a GET."""
     own_id = broker.config.broker_id
     found = {own_id: own}
     unanswered: list[str] = []
+    method = "GET" if body is None else "POST"
 
     async def ask(broker_id: str, url: str) -> None:
         try:
             async with asyncio.timeout(TOPIC_TOTALS_MS / 1000):
-                answer = await peers.ask("GET", url, broker_path(broker_id, verb))
+                answer = await peers.ask(method, url, broker_path(broker_id, verb), body)
             found[broker_id] = read(answer)
         except (FencelogError, TimeoutError, ValueError):
             unanswered.append(broker_id)

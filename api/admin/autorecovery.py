@@ -30,6 +30,7 @@ from fencelog.bookie.replication.store import (
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -55,6 +56,11 @@ class AutorecoveryAdmin:
 
     def now_us(self) -> int:
         return self._host.now_us()
+
+    async def ledger(self, ledger_id: int) -> LedgerMetadata:
+        """Return the metadata of a ledger. Raises LEDGER_NOT_FOUND."""
+        metadata, _ = await self._ledgers.get(ledger_id)
+        return metadata
 
     # -- the whole -------------------------------------------------------------------------------
 

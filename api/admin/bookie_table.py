@@ -1,4 +1,4 @@
-"""The list of bookies for people: their registrations, and what each says of itself."""
+"""Bookies for people: their registrations, what each says of itself, and has of a ledger."""
 
 from __future__ import annotations
 
@@ -9,17 +9,30 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from fencelog.api.admin.autorecovery_routes import LedgerId
 from fencelog.api.admin.doctor.limits import ASKED_AT_ONCE
 from fencelog.api.http.queries import refuse_query
+from fencelog.api.streams.ledger_check import (
+    Holding,
+    as_far_as_confirmed,
+    check_bookie,
+    members_of,
+)
 from fencelog.broker.limits import TOPIC_TOTALS_MS
 from fencelog.broker.partition.topic_totals import RecentTotals
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 if TYPE_CHECKING:
+    from fencelog.api.admin.autorecovery import AutorecoveryAdmin
     from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 _ANSWER_S = TOPIC_TOTALS_MS / 1000
 """The time for one bookie to answer: as long as a list of figures may be old."""
+
+MAX_COMPARED_ENTRIES = 1_000_000
+"""The entries of a striped ledger that are compared with the lists of its bookies: the comparison
+takes a step for each few of them, and the service waits meanwhile."""
 
 
 class ListedDirectory(BaseModel):
@@ -56,8 +69,33 @@ class ListedBookies(BaseModel):
     bookies: list[ListedBookie]
 
 
-def add_bookie_table(router: APIRouter, bookies: RegisteredBookies) -> None:
-    """Add the route to ``router``, which has the prefix ``/v1``."""
+class ListedCopies(BaseModel):
+    """The entries that a bookie is to have of a ledger, those that it has, and the first ranges of
+    those that it lacks. ``in_limbo``: it may have forgotten what is missing; ``problem``: why it
+    did not say, and what is counted is not known."""
+
+    bookie_id: str
+    expected: int
+    held: int
+    missing: list[tuple[int, int]]
+    are_more: bool
+    in_limbo: bool
+    problem: str | None
+
+
+class LedgerCopies(BaseModel):
+    """The copies of a ledger up to an entry (-1: it has none), by the lists of its bookies."""
+
+    ledger_id: int
+    last_entry: int
+    asked_us: int
+    bookies: list[ListedCopies]
+
+
+def add_bookie_table(
+    router: APIRouter, bookies: RegisteredBookies, healing: AutorecoveryAdmin
+) -> None:
+    """Add the routes to ``router``, which has the prefix ``/v1``."""
     recent = RecentTotals(lambda: _ask_all(bookies))
 
     @router.get("/admin/bookies", tags=["cluster"])
@@ -66,6 +104,59 @@ def add_bookie_table(router: APIRouter, bookies: RegisteredBookies) -> None:
         answers are up to two seconds old; one that does not answer in time says why."""
         refuse_query(request)
         return await recent.get()
+
+    @router.get("/admin/ledgers/{ledger_id}/copies", tags=["cluster"])
+    async def copies_of_ledger(ledger_id: LedgerId, request: Request) -> LedgerCopies:
+        """Return what the bookies of a ledger have of it, by their own lists. No entry is read; of
+        a ledger that is open, all that is confirmed counts. A bookie that does not answer within
+        2 s says why."""
+        refuse_query(request)
+        metadata = await healing.ledger(ledger_id)
+        return await _copies(metadata, bookies, healing.now_us())
+
+
+async def _copies(found: LedgerMetadata, bookies: RegisteredBookies, asked_us: int) -> LedgerCopies:
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            metadata = await as_far_as_confirmed(found, bookies)
+    except TimeoutError:
+        raise FencelogError(
+            ErrorCode.READ_UNKNOWN, f"where the ledger ends is not known within {_ANSWER_S:g} s"
+        ) from None
+    is_striped = metadata.ensemble_size > metadata.write_quorum
+    if is_striped and metadata.last_entry_id >= MAX_COMPARED_ENTRIES:
+        raise FencelogError(
+            ErrorCode.LIMIT_REACHED,
+            f"a striped ledger of {metadata.last_entry_id + 1} entries is compared here up to "
+            f"{MAX_COMPARED_ENTRIES}; see `fencelog ledger check`",
+        )
+
+    async def ask(bookie_id: str) -> ListedCopies:
+        holding = Holding(bookie_id)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                holding = await check_bookie(metadata, bookies, bookie_id)
+            problem = None if holding.unknown is None else holding.unknown.detail
+        except TimeoutError:
+            problem = f"no answer within {_ANSWER_S:g} s"
+        return ListedCopies(
+            bookie_id=bookie_id,
+            expected=holding.expected,
+            held=holding.held,
+            missing=holding.missing,
+            are_more=holding.are_more,
+            in_limbo=holding.in_limbo,
+            problem=problem,
+        )
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(bookie_id)) for bookie_id in members_of(metadata)]
+    return LedgerCopies(
+        ledger_id=metadata.ledger_id,
+        last_entry=metadata.last_entry_id,
+        asked_us=asked_us,
+        bookies=[task.result() for task in asked],
+    )
 
 
 async def _ask_all(bookies: RegisteredBookies) -> ListedBookies:

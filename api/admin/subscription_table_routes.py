@@ -3,10 +3,12 @@ it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import msgspec
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from fencelog.api.admin.ask_brokers import ask_brokers
 from fencelog.api.admin.broker_admin import elsewhere
@@ -20,6 +22,8 @@ from fencelog.api.admin.subscription_table_core import (
 from fencelog.api.admin.topic_table_routes import MAX_CONTAINS, MAX_START
 from fencelog.api.http.queries import refuse_query
 from fencelog.api.routing.peers import LinkPeers, broker_path
+from fencelog.api.subscriptions.lag_core import NO_LAG, Lag, lag_of, recent_part
+from fencelog.api.subscriptions.lag_core import added_up as added_up_lags
 from fencelog.broker.limits import MAX_SUBSCRIPTION_PAGE
 from fencelog.broker.names import NAME_PATTERN, TopicName
 from fencelog.broker.partition.subscription_totals import (
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SUBSCRIPTION_PAGE = 100
 
-_TOPIC = f"^{NAME_PATTERN}/{NAME_PATTERN}$"
+TOPIC_PATTERN = f"^{NAME_PATTERN}/{NAME_PATTERN}$"
 
 
 class ListedSubscription(BaseModel):
@@ -41,7 +45,9 @@ class ListedSubscription(BaseModel):
     open; ``backlog_messages``: not acknowledged, of which ``outstanding`` are with consumers and
     ``dead_letters`` on the way to their topic; ``backlog_bytes``: from the first of them on,
     estimated; ``oldest_us``: its publish time, null without one; ``held_bytes``: in ledgers that
-    are kept for this subscription alone."""
+    are kept for this subscription alone; ``recent_lag``: messages that were not acknowledged during
+    the last 5 minutes, a sample every 10 s, the newest last: empty where there are none, null where
+    they were not asked for or a sample was missed."""
 
     topic: str
     subscription: str
@@ -52,6 +58,7 @@ class ListedSubscription(BaseModel):
     dead_letters: int | None
     held_bytes: int | None
     oldest_us: int | None
+    recent_lag: list[int | None] | None
 
 
 class SubscriptionTablePage(BaseModel):
@@ -74,22 +81,56 @@ class BrokerSubscriptions(BaseModel):
     subscriptions: list[list[Any]]
 
 
+_Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+
+
+class AskedLags(BaseModel):
+    """The subscriptions whose lag is asked for: topics and names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    subscriptions: Annotated[list[_Pair], Field(max_length=MAX_SUBSCRIPTION_PAGE)]
+
+
+class BrokerLag(BaseModel):
+    """The lag of a subscription in so many ``partitions``, those that are open at a broker, in
+    samples from ``since_us`` on."""
+
+    partitions: int
+    interval_ms: int
+    since_us: int | None
+    backlog_messages: list[int | None]
+
+
+class BrokerLags(BaseModel):
+    """The lags of the subscriptions that were asked for, in that order; null: it has no partition
+    open here."""
+
+    lags: list[BrokerLag | None]
+
+
 def add_subscription_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     """Add the routes to ``router``, which has the prefix ``/v1``."""
+    _add_table(router, broker, peers)
+    _add_parts(router, broker, peers)
 
+
+def _add_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     @router.get("/admin/subscriptions", tags=["subscriptions"])
     async def table_of_subscriptions(
         request: Request,
         sort: SubscriptionOrder = SubscriptionOrder.NAME,
         contains: Annotated[str, Query(max_length=MAX_CONTAINS)] = "",
-        topic: Annotated[str, Query(json_schema_extra={"pattern": _TOPIC})] | None = None,
+        topic: Annotated[str, Query(json_schema_extra={"pattern": TOPIC_PATTERN})] | None = None,
         start: Annotated[int, Query(ge=0, le=MAX_START)] = 0,
         limit: Annotated[int, Query(ge=1, le=MAX_SUBSCRIPTION_PAGE)] = DEFAULT_SUBSCRIPTION_PAGE,
+        recent: bool = False,
     ) -> SubscriptionTablePage:
         """List subscriptions with their figures, sorted by name or by a figure. With `topic` all of
         that topic; otherwise those that have a partition open at some broker. Figures are sums over
-        all brokers and up to two seconds old; those of brokers that do not answer are left out."""
-        refuse_query(request, "sort", "contains", "topic", "start", "limit")
+        all brokers and up to two seconds old; those of brokers that do not answer are left out.
+        With `recent` each has its lag of the last minutes."""
+        refuse_query(request, "sort", "contains", "topic", "start", "limit", "recent")
         own = await broker.backlog_table.totals()
         verb = "/subscriptions"
         of_brokers, unanswered = await ask_brokers(broker, peers, own, verb, from_wire)
@@ -101,14 +142,18 @@ def add_subscription_table(router: APIRouter, broker: Broker, peers: LinkPeers) 
             keys = [SubscriptionKey(topic, name) for name in names]
         found = ordered(keys, totals, contains=contains, by=sort)
         end = start + limit
+        page = found[start:end]
+        lags = await _recent_lags(broker, peers, page, totals) if recent else {}
         return SubscriptionTablePage(
-            subscriptions=[_listed(key, totals.get(key)) for key in found[start:end]],
+            subscriptions=[_listed(key, totals.get(key), lags.get(key)) for key in page],
             total=len(found),
             next_start=end if end < len(found) else None,
             unanswered=unanswered,
             now_us=broker.host.now_us(),
         )
 
+
+def _add_parts(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     @router.get("/brokers/{broker_id}/subscriptions", tags=["cluster"])
     async def subscriptions_of_broker(broker_id: str, request: Request) -> BrokerSubscriptions:
         """Return the figures of the subscriptions of partitions that are open at a broker. For the
@@ -121,7 +166,85 @@ def add_subscription_table(router: APIRouter, broker: Broker, peers: LinkPeers) 
         totals = await broker.backlog_table.totals()
         return BrokerSubscriptions(broker_id=broker_id, subscriptions=to_wire(totals))
 
+    @router.post("/brokers/{broker_id}:lags", tags=["cluster"])
+    async def lags_of_broker(broker_id: str, request: Request, asked: AskedLags) -> BrokerLags:
+        """Return the lag of the last minutes of these subscriptions at a broker. For the list of
+        another broker."""
+        refuse_query(request)
+        url = elsewhere(broker, broker_id, request)
+        if url is not None:
+            path = broker_path(broker_id, ":lags")
+            return BrokerLags.model_validate(await peers.ask("POST", url, path, asked.model_dump()))
+        keys = [SubscriptionKey(*each) for each in asked.subscriptions]
+        parts = await _own_lags(broker, keys)
+        return BrokerLags(lags=[None if part is None else _shown(part) for part in parts])
 
-def _listed(key: SubscriptionKey, totals: SubscriptionTotals | None) -> ListedSubscription:
+
+class _LagPart(NamedTuple):
+    """The lag in so many partitions."""
+
+    partitions: int
+    lag: Lag
+
+
+async def _own_lags(broker: Broker, keys: Sequence[SubscriptionKey]) -> list[_LagPart | None]:
+    """Return the lags in the partitions that are open here; None: there is none."""
+    totals, ids = await broker.backlog_table.totals(), broker.backlog_table.ids
+    samples = broker.lag_history.of_all(ids[key] for key in keys if key in ids)
+
+    def part(key: SubscriptionKey) -> _LagPart | None:
+        if key not in ids or key not in totals:
+            return None
+        found, partitions = samples[ids[key]], totals[key].partitions
+        # Without the samples of all its partitions the sum would be too small.
+        lags = [lag_of(each) for each in found] if len(found) >= partitions else [NO_LAG]
+        return _LagPart(partitions, recent_part(added_up_lags(lags)))
+
+    return [part(key) for key in keys]
+
+
+async def _recent_lags(
+    broker: Broker,
+    peers: LinkPeers,
+    keys: Sequence[SubscriptionKey],
+    totals: Mapping[SubscriptionKey, SubscriptionTotals],
+) -> dict[SubscriptionKey, Lag]:
+    """Return the lags of all brokers added up; none where a broker does not answer that has
+    partitions of it."""
+    own = await _own_lags(broker, keys)
+    body = {"subscriptions": [list(key) for key in keys]}
+    of_brokers, _ = await ask_brokers(broker, peers, own, ":lags", _read_lags, body)
+    found: dict[SubscriptionKey, Lag] = {}
+    for key, *parts in zip(keys, *of_brokers.values(), strict=True):
+        there = [part for part in parts if part is not None]
+        partitions = totals[key].partitions if key in totals else 0
+        is_whole = sum(part.partitions for part in there) >= partitions
+        found[key] = added_up_lags([part.lag for part in there]) if is_whole else NO_LAG
+    return found
+
+
+def _shown(part: _LagPart) -> BrokerLag:
+    return BrokerLag(partitions=part.partitions, **msgspec.to_builtins(part.lag))
+
+
+def _read_lags(answer: dict[str, Any]) -> list[_LagPart | None]:
+    """Read what another broker has answered. Raises ValueError."""
+    return [_read_lag(each) for each in BrokerLags.model_validate(answer).lags]
+
+
+def _read_lag(said: BrokerLag | None) -> _LagPart | None:
+    if said is None:
+        return None
+    return _LagPart(said.partitions, Lag(said.interval_ms, said.since_us, said.backlog_messages))
+
+
+def _listed(
+    key: SubscriptionKey, totals: SubscriptionTotals | None, lag: Lag | None
+) -> ListedSubscription:
     numbers = {name: getattr(totals, name, None) for name in SUBSCRIPTION_TOTALS}
-    return ListedSubscription(topic=key.topic, subscription=key.subscription, **numbers)
+    return ListedSubscription(
+        topic=key.topic,
+        subscription=key.subscription,
+        recent_lag=None if lag is None else lag.backlog_messages,
+        **numbers,
+    )

@@ -69,6 +69,7 @@ from fencelog.api.server.administration import Administration
 from fencelog.api.server.health import Health
 from fencelog.api.server.methods import answer_other_method
 from fencelog.api.server.origins_core import Origins
+from fencelog.api.server.together import TOGETHER_PATH, Together
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.api.subscriptions.dead_letters import Appending
 from fencelog.api.web_console.files import console_pages
@@ -126,7 +127,7 @@ class Application:
         self.host: LinkHost | None = None
         """The serving end of links (None: there is none)."""
         self._endpoints = endpoints
-        self._pages = pages
+        self._pages = {**pages, TOGETHER_PATH: Together(self._serve, waits).get}
         self._links = links
         self._waits = waits
         self._metrics = metrics
@@ -295,6 +296,7 @@ def build_app(
     def load() -> Framework:
         return _load_framework(broker, store, bookies, LinkPeers(links), lifecycle, metrics, others)
 
+    broker.rate_history.start()
     broker.events.start(EventTopic(broker, Appending(ownership, forwarder)))
     events = EventLog(ownership, waits).pages()
     pages = {**Health(broker.check_ready).pages(), **console_pages(), **events}

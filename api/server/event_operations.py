@@ -1,4 +1,5 @@
-"""The request for the timeline of events, as it is described: see ``operations``."""
+"""The requests for the timeline of events, and for several answers together, as they are described:
+see ``operations``."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from msgspec import Meta
 
 from fencelog.api.admin.event_log import EVENTS_PATH
 from fencelog.api.admin.events_core import EVENT_PARAMETERS, EventPage
-from fencelog.api.server.operation import Operation
+from fencelog.api.server.limits import MAX_ANSWERS_TOGETHER
+from fencelog.api.server.operation import NDJSON, Lines, Operation
 from fencelog.api.server.parameters import OWNER, PREFER, Shape
+from fencelog.api.server.together import PATH_PATTERN, TOGETHER_PATH, PartAnswer
 from fencelog.api.subscriptions.requests import Offset, WaitSeconds
 from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.limits import MAX_EVENTS_PAGE
@@ -48,5 +51,25 @@ TIMELINE = (
         headers=PREFER,
         answer_headers=OWNER,
         meanings=_QUERY,
+    ),
+)
+
+_PATHS = Annotated[
+    list[Annotated[str, Meta(pattern=PATH_PATTERN)]], Meta(max_length=MAX_ANSWERS_TOGETHER)
+]
+_TAGS = Annotated[list[str], Meta(max_length=MAX_ANSWERS_TOGETHER)]
+
+TOGETHER = (
+    Operation(
+        f"GET {TOGETHER_PATH}",
+        "get_together",
+        "Several answers to one request. A line for each `path`, as soon as its answer is there; "
+        "after 10 s a problem takes its place.",
+        {NDJSON: Lines(PartAnswer)},
+        query=frozenset(("path", "known")),
+        meanings={
+            "path": (_PATHS, "What to get: a path with its query, percent-encoded; repeated"),
+            "known": (_TAGS, "An `etag` that the client has: the line has no body; repeated"),
+        },
     ),
 )

@@ -19,6 +19,7 @@ from fencelog.api.admin.bookie_table import add_bookie_table
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.doctor_routes import add_doctor_routes
 from fencelog.api.admin.models import JsonLine
+from fencelog.api.admin.rate_routes import add_rates
 from fencelog.api.admin.subscription_table_routes import add_subscription_table
 from fencelog.api.admin.topic_table_routes import add_topic_table
 from fencelog.api.http.asgi import AsgiApp, Scope
@@ -95,9 +96,10 @@ def build_framework(
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers)
     add_topic_table(router, broker, peers)
+    add_rates(router, broker, peers)
     add_subscription_table(router, broker, peers)
     add_subscription_routes(router, broker, lifecycle)
-    add_bookie_table(router, bookies)
+    add_bookie_table(router, bookies, healing)
     add_autorecovery_routes(router, healing)
     add_doctor_routes(router, broker, peers, doctor)
     app = FastAPI(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencelog.ledgers.limits import KIB
+from fencelog.ledgers.limits import KIB, MIB
 
 KEEP_ALIVE_S = 75
 """The time that idle connections stay open, longer than clients keep theirs: the side that closes
@@ -41,3 +41,13 @@ bodies, and one file descriptor each."""
 MAX_CONNECTIONS_OF_ADDRESS = MAX_CONNECTIONS // 2
 """The limit of connections from one address, which cannot exclude all others by itself; a load
 balancer is one address, so that it may have many."""
+
+MAX_ANSWERS_TOGETHER = 16
+"""The paths that one request may ask for: more than any page of the console shows."""
+
+MAX_ANSWER_BYTES = 4 * MIB
+"""The largest answer among several: each is gathered as a whole, and larger ones are to be asked
+for alone, where they are sent while they are rendered."""
+
+ANSWERS_MS = 10_000
+"""The time for an answer among several: the doctor asks processes for 3 s and metadata for 5 s."""

@@ -20,7 +20,7 @@ from fencelog.api.produce.batch_bodies import AnyBatch
 from fencelog.api.read import offsets, read
 from fencelog.api.read.answers import MessagePage
 from fencelog.api.read.compaction_routes import CompactionState
-from fencelog.api.server.event_operations import TIMELINE
+from fencelog.api.server.event_operations import TIMELINE, TOGETHER
 from fencelog.api.server.health import ABOUT_LIVE, ABOUT_READY, LIVE, READY, HealthState
 from fencelog.api.server.operation import (
     BATCH,
@@ -315,7 +315,7 @@ OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     "producers": PRODUCERS,
     "commits": COMMITS,
     "topics": TOPICS,
-    "cluster": TIMELINE,
+    "cluster": (*TIMELINE, *TOGETHER),
     "health": HEALTH,
 }
 """The requests by the tag that heads them in ``/docs``."""

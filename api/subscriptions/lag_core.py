@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from fencelog.broker.background.lag_history import CursorSamples
-from fencelog.broker.limits import LAG_SAMPLE_MS
+from fencelog.broker.background.samples import Samples
+from fencelog.broker.limits import LAG_SAMPLE_MS, RECENT_LAG_SAMPLES
 
 _US_PER_MS = 1000
 
@@ -26,13 +26,22 @@ class Lag(Struct, frozen=True):
 NO_LAG = Lag(LAG_SAMPLE_MS, None, [])
 
 
-def lag_of(samples: CursorSamples | None) -> Lag:
+def lag_of(samples: Samples | None) -> Lag:
     """Return the lag in one partition."""
     if samples is None:
         return NO_LAG
-    messages = samples.messages()
+    messages = samples.values()
     since = samples.newest - len(messages) + 1
     return Lag(LAG_SAMPLE_MS, since * LAG_SAMPLE_MS * _US_PER_MS, messages)
+
+
+def recent_part(lag: Lag) -> Lag:
+    """Return the last minutes of a lag."""
+    left_out = max(0, len(lag.backlog_messages) - RECENT_LAG_SAMPLES)
+    if lag.since_us is None or not left_out:
+        return lag
+    since_us = lag.since_us + left_out * lag.interval_ms * _US_PER_MS
+    return Lag(lag.interval_ms, since_us, lag.backlog_messages[left_out:])
 
 
 def added_up(parts: Sequence[Lag]) -> Lag:

@@ -96,7 +96,8 @@ class CursorReconciler:
                 try:
                     await opened.subscriptions.drop(subscription_id)
                 except FencelogError as error:
-                    log.info("%s: cursor not dropped: %s", opened.name, error)
+                    about = {"partition": opened.partition}
+                    log.info("%s: cursor not dropped: %s", opened.name, error, extra=about)
 
     async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
         """Open the cursors that are missing in a partition, of every subscription that was

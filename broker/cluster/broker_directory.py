@@ -150,7 +150,7 @@ class BrokerDirectory:
             try:
                 known[broker_id] = (value, BrokerLoad.decode(value))
             except FencelogError as error:
-                log.warning("%s of %s", error, broker_id)
+                log.warning("%s", error, extra={"broker_id": broker_id})
         self._known_loads = known
 
     def _value(self) -> bytes:

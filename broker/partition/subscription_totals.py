@@ -65,6 +65,8 @@ class BacklogTable:
         self._slots = slots
         self._names = SubscriptionNames(names_of)
         self._recent = RecentTotals(self._measure)
+        self.ids: dict[SubscriptionKey, str] = {}
+        """The ids of the subscriptions of the last figures."""
 
     async def totals(self) -> dict[SubscriptionKey, SubscriptionTotals]:
         """Return the figures, see ``RecentTotals.get``. Raises METADATA_UNAVAILABLE."""
@@ -87,11 +89,12 @@ class BacklogTable:
                 await asyncio.sleep(0)
         topic_ids = {id_: slot.info.topic_id for id_, (slot, _) in by_id.items()}
         names = await self._names.learn(topic_ids)
-        return {
-            SubscriptionKey(str(slot.info.name), names[id_]): totals
-            for id_, (slot, totals) in by_id.items()
+        self.ids = {
+            SubscriptionKey(str(slot.info.name), names[id_]): id_
+            for id_, (slot, _) in by_id.items()
             if id_ in names  # else it was deleted, and its cursor will be
         }
+        return {key: by_id[id_][1] for key, id_ in self.ids.items()}
 
 
 def _totals_of(

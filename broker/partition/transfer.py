@@ -52,7 +52,8 @@ class PartitionTransfer:
                 async with asyncio.timeout(OFFER_TIMEOUT_MS / 1000):
                     await self._peers.open(url, topic, partition)
             except (FencelogError, TimeoutError) as error:
-                log.info("partition %d of %s: not taken by %s: %s", partition, topic, url, error)
+                about = {"topic": str(topic), "partition": partition, "broker_id": broker_id}
+                log.info("not taken by %s: %s", url, error, extra=about)
                 directory.took(broker_id, -PARTITION_COST)
                 continue
             return broker_id

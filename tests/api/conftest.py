@@ -8,8 +8,19 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from fencelog.api.admin import ask_brokers, bookie_table
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over, serving
+from tests.support.network.http_client import http_client
+from tests.support.until import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every broker and bookie that is asked the time to answer on a busy machine; a test of
+    one that does not answer sets its own limit."""
+    monkeypatch.setattr(ask_brokers, "TOPIC_TOTALS_MS", PATIENCE_S * 1000)
+    monkeypatch.setattr(bookie_table, "_ANSWER_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -42,7 +53,7 @@ def new_broker() -> Callable[[], FakeBroker]:
 @pytest.fixture
 async def http(service: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, with the topic ``ns/t`` (one partition) in it."""
-    async with httpx.AsyncClient(base_url=service, trust_env=False) as client:
+    async with http_client(service) as client:
         answer = await client.put("/v1/topics/ns/t")
         assert answer.status_code == 201
         yield client

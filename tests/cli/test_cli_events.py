@@ -7,7 +7,6 @@ import json
 import re
 from typing import Any
 
-import httpx
 import pytest
 
 from fencelog.api.cli.events import line, moment_us
@@ -15,6 +14,7 @@ from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from tests.support.fencelog_cli import complaint, fencelog
+from tests.support.network.http_client import http_client
 
 
 def put(service: str, topic: str) -> None:
@@ -83,7 +83,7 @@ async def test_events_are_followed(service: str, topic: str) -> None:
     assert process.stdout is not None
     try:
         await asyncio.sleep(1)
-        async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+        async with http_client(service) as http:
             (await http.post(f"/v1/topics/{topic}/messages", content=b"x")).raise_for_status()
         async with asyncio.timeout(20):
             followed = await process.stdout.readline()

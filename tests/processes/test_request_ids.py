@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from tests.support.network.http_client import http_client
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -59,7 +60,7 @@ async def test_a_request_is_followed_to_the_bookies(
     monkeypatch.setenv("FENCELOG_LOG_FORMAT", "json")
     monkeypatch.setenv("FENCELOG_LOG_LEVEL", "info,broker.append=debug,bookie.server=debug")
     config = ClusterConfig(tmp_path, bookies=3, brokers=2, http_port=0, record_events=False)
-    async with running_cluster(config) as cluster, httpx.AsyncClient(trust_env=False) as client:
+    async with running_cluster(config) as cluster, http_client() as client:
         created = await client.put(f"{cluster.urls[0]}{TOPIC}")
         assert created.status_code == 201
         for way in ("messages", "messages:batch"):

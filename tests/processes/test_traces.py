@@ -12,6 +12,7 @@ import pytest
 
 from fencelog.api.local_cluster.cluster import ClusterConfig, running_cluster
 from tests.api.processes.traces.collector import Collector, Received, collector
+from tests.support.network.http_client import http_client
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -53,7 +54,7 @@ async def test_an_append_is_one_trace(tmp_path: Path, monkeypatch: pytest.Monkey
     config = ClusterConfig(tmp_path, bookies=3, brokers=2, http_port=0, record_events=False)
     with collector() as server:
         monkeypatch.setenv("FENCELOG_TRACE_ENDPOINT", server.url)
-        async with running_cluster(config) as cluster, httpx.AsyncClient(trust_env=False) as client:
+        async with running_cluster(config) as cluster, http_client() as client:
             created = await client.put(f"{cluster.urls[0]}{TOPIC}")
             assert created.status_code == 201
             owner = await post(client, cluster.urls[0])

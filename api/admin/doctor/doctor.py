@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fencelog.api.admin.doctor.core import diagnose, worst
-from fencelog.api.admin.doctor.limits import FRESH_MS, TOPICS_FRESH_MS
+from fencelog.api.admin.doctor.limits import FRESH_MS, NAMES_FRESH_MS, TOPICS_FRESH_MS
 from fencelog.api.admin.doctor.observations import NotAnswered
 from fencelog.api.admin.doctor.observe import ClusterUnderObservation, observe, read_topics
 from fencelog.broker.registry.topics import TopicInfo
@@ -25,7 +25,8 @@ class Doctor:
         self._cluster = cluster
         self._turn = asyncio.Lock()
         self._last: dict[bool, tuple[float, Json]] = {}
-        self._topics: tuple[float, _Topics] | None = None
+        self._topics: tuple[float, Sequence[TopicInfo]] | None = None
+        self._names_s = float("-inf")
 
     async def examine(self, *, scan: bool = True) -> Json:
         """Return the report, JSON-compatible: ``findings``, the worst first, the ``severity`` of
@@ -53,14 +54,22 @@ class Doctor:
         }
 
     async def _read_topics(self, *, may_be_old: bool) -> _Topics:
-        """Return all topics, which are one read each."""
-        if may_be_old and self._topics is not None:
-            read_s, topics = self._topics
-            if _now_s() - read_s < TOPICS_FRESH_MS / 1000:
-                return topics
-        topics = await read_topics(self._cluster)
+        """Return all topics, which are one read each; those that are known need not be read
+        again."""
+        known: Sequence[TopicInfo] = ()
+        read_s = _now_s()
+        if (
+            may_be_old
+            and self._topics is not None
+            and read_s - self._topics[0] < TOPICS_FRESH_MS / 1000
+        ):
+            read_s, known = self._topics
+            if _now_s() - self._names_s < NAMES_FRESH_MS / 1000:
+                return known
+        topics = await read_topics(self._cluster, known)
         if not isinstance(topics, NotAnswered):
-            self._topics = _now_s(), topics
+            self._topics = read_s, topics
+            self._names_s = _now_s()
         return topics
 
 

@@ -23,6 +23,9 @@ TOPICS_FRESH_MS = 60_000
 """The age up to which the settings of topics are taken as they were, unless everything is scanned:
 each topic is a read of its own."""
 
+NAMES_FRESH_MS = 2_000
+"""The age up to which no other topics are looked for: their names are a read for each namespace."""
+
 CLOCK_SKEW_MS = 1_000
 """The difference of clocks that matters: publish times and retention go by them, and a synchronized
 clock is off by milliseconds."""

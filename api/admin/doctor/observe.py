@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -79,9 +80,18 @@ class ClusterUnderObservation:
     ask_broker: Callable[[str, str], Awaitable[Json]]
 
 
-async def read_topics(cluster: ClusterUnderObservation) -> list[TopicInfo] | NotAnswered:
-    """Read all topics."""
-    return await _within(SCAN_MS, cluster.topics.list())
+async def read_topics(
+    cluster: ClusterUnderObservation, known: Sequence[TopicInfo]
+) -> list[TopicInfo] | NotAnswered:
+    """Return all topics, those that are ``known`` as they are known; others are read."""
+
+    async def read() -> list[TopicInfo]:
+        names = set(await cluster.topics.names())
+        kept = [info for info in known if info.name in names]
+        fresh = sorted(names - {info.name for info in kept}, key=str)
+        return [*kept, *await cluster.topics.get_all(fresh)]
+
+    return await _within(SCAN_MS, read)
 
 
 async def observe(
@@ -93,9 +103,9 @@ async def observe(
     """Ask everything at once. ``scan``: look at every ledger and partition, too."""
     turns = asyncio.Semaphore(ASKED_AT_ONCE)
     async with asyncio.TaskGroup() as group:
-        membership = group.create_task(_within(METADATA_MS, _membership(cluster.store)))
+        membership = group.create_task(_within(METADATA_MS, partial(_membership, cluster.store)))
         brokers = group.create_task(_brokers(cluster, turns))
-        healing = group.create_task(_within(METADATA_MS, _healing(cluster.healing)))
+        healing = group.create_task(_within(METADATA_MS, partial(_healing, cluster.healing)))
         leftovers = group.create_task(_scan(cluster, topics) if scan else _nothing())
         members = await membership
         registered = {} if isinstance(members, NotAnswered) else members.registered
@@ -119,11 +129,12 @@ async def _nothing() -> None:
     return
 
 
-async def _within(timeout_ms: int, work: Awaitable[T]) -> T | NotAnswered:
-    """Return the result of ``work``, or why there is none in time."""
+async def _within(timeout_ms: int, work: Callable[[], Awaitable[T]]) -> T | NotAnswered:
+    """Return the result of ``work``, or why there is none in time. It begins here: nothing is left
+    of it where nobody waits any more."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            return await work
+            return await work()
     except TimeoutError:
         return NotAnswered(f"no answer within {timeout_ms / 1000:g} s")
     except FencelogError as error:
@@ -152,14 +163,14 @@ async def _bookie(
         return BookieState(clock, status)
 
     async with turns:
-        return await _within(ANSWER_MS, ask())
+        return await _within(ANSWER_MS, ask)
 
 
 async def _brokers(
     cluster: ClusterUnderObservation, turns: asyncio.Semaphore
 ) -> Mapping[str, BrokerState | NotAnswered] | NotAnswered:
     """Ask every broker that is registered."""
-    urls = await _within(METADATA_MS, _urls(cluster.store))
+    urls = await _within(METADATA_MS, partial(_urls, cluster.store))
     if isinstance(urls, NotAnswered):
         return urls
 
@@ -173,7 +184,7 @@ async def _brokers(
 
     async def ask_in_turn(broker_id: str, url: str) -> BrokerState | NotAnswered:
         async with turns:
-            return await _within(ANSWER_MS, ask(broker_id, url))
+            return await _within(ANSWER_MS, partial(ask, broker_id, url))
 
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -241,7 +252,7 @@ async def _scan(
         unsealed = [each async for each in _unsealed(cluster.store, topics)]
         return Leftovers(swept.ledgers, swept.topics, unsealed)
 
-    return await _within(SCAN_MS, scan())
+    return await _within(SCAN_MS, scan)
 
 
 async def _unsealed(

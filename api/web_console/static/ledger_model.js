@@ -7,17 +7,25 @@ import {clock, count, duration, plural, size} from './format.js';
 const TINTS = 3;
 
 /**
- * @typedef {{from: number, to: number, firstEntry: number, lastEntry: number | null, bookies: string[], lost: string[]}} Fragment
+ * @typedef {{from: number, to: number, firstEntry: number, lastEntry: number | null, bookies: string[], lost: string[], sinceUs: number | null}} Fragment `sinceUs`: when it began, null: nobody has noted it
  * @typedef {{id: number, epoch: number, owner: string, tint: number, from: number, to: number, state: string, createdUs: number, lastUs: number | null, entries: number | null, size: number | null, isOpen: boolean, isAdopted: boolean, fragments: Fragment[], lost: string[], quorums: number[] | null, takeover: Takeover | null, isFenced: boolean}} Ledger
  * `takeover`: the one that followed; `isFenced`: by it
  * @typedef {{epoch: number, owner: string, previous: string, takenUs: number, ended: string | null}} Takeover `ended`: how the previous owner was, null: nobody has noted it
  */
 
-/** How the owner before each epoch of a partition ended, as events of takeovers tell it. @param {any[]} events @param {number} partition @returns {Map<number, string>} */
-export const endingsOf = (events, partition) => new Map(events.flatMap((each) => (each.partition === partition && each.from ? [[each.epoch, each.from.ended]] : [])));
+/** What events tell of a partition. `endings`: how the owner before an epoch ended; `changes`: when a ledger got other bookies, by its id and the first entry on them. @typedef {{endings: Map<number, string>, changes: Map<string, number>}} Happened */
 
-/** @param {any} said the answer of `GET …/chain` @param {Map<number, string>} [endings] by epoch */
-export function modelOf(said, endings = new Map()) {
+/** @param {any[]} events @param {number} partition @returns {Happened} */
+export function happenedIn(events, partition) {
+  const ours = events.filter((each) => each.partition === partition);
+  return {
+    endings: new Map(ours.flatMap((each) => (each.from ? [[each.epoch, each.from.ended]] : []))),
+    changes: new Map(ours.flatMap((each) => (each.kind === 'ensemble_change' ? [[`${each.ledger_id} ${each.detail.first_entry}`, each.time_us]] : []))),
+  };
+}
+
+/** @param {any} said the answer of `GET …/chain` @param {Happened} [happened] */
+export function modelOf(said, {endings, changes} = {endings: new Map(), changes: new Map()}) {
   const alive = new Set(said.bookies);
   const owners = new Map(said.takeovers.map((/** @type {any} */ each) => [each.epoch, each]));
   /** @param {number} epoch */
@@ -30,7 +38,7 @@ export function modelOf(said, endings = new Map()) {
     const taken = isTaken ? owners.get(next.epoch) : undefined, ended = isTaken ? endings.get(next.epoch) ?? null : null;
     // The first owner after it has fenced it, or found it closed, even one that wrote nothing itself.
     const follower = isTaken ? Math.min(next.epoch, ...[...owners.keys()].filter((epoch) => epoch > each.epoch)) : 0;
-    const fragments = fragmentsOf(each, alive);
+    const fragments = fragmentsOf(each, alive, changes);
     const owner = ownerOf(each.epoch);
     return {
       id: each.ledger_id, epoch: each.epoch, owner, tint: names.indexOf(owner) % TINTS + 1,
@@ -56,8 +64,8 @@ export function modelOf(said, endings = new Map()) {
 
 /** @typedef {ReturnType<typeof modelOf>} Model */
 
-/** @param {any} each @param {Set<string>} alive @returns {Fragment[]} */
-function fragmentsOf(each, alive) {
+/** @param {any} each @param {Set<string>} alive @param {Map<string, number>} changes @returns {Fragment[]} */
+function fragmentsOf(each, alive, changes) {
   const listed = each.ledger?.fragments ?? [];
   // Entries hold batches: within a ledger, messages are taken to be spread evenly over its entries.
   const perEntry = each.entries ? (each.end_offset - each.base_offset) / each.entries : 0;
@@ -68,7 +76,7 @@ function fragmentsOf(each, alive) {
     const last = next ? next.first_entry - 1 : each.entries ? each.entries - 1 : null;
     return {
       from: offset(one.first_entry), to: next ? offset(next.first_entry) : each.end_offset,
-      firstEntry: one.first_entry, lastEntry: last, bookies: one.bookies,
+      firstEntry: one.first_entry, lastEntry: last, bookies: one.bookies, sinceUs: changes.get(`${each.ledger_id} ${one.first_entry}`) ?? null,
       lost: one.bookies.filter((/** @type {string} */ b) => !alive.has(b) || each.missing.includes(b)),
     };
   });
@@ -81,6 +89,23 @@ export function entriesPerBookie(each) {
     one.bookies.forEach((bookie, at) => counts.set(bookie, (counts.get(bookie) ?? 0) + striped(one.firstEntry, one.lastEntry ?? -1, at, ensemble, write)));
   }
   return [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([bookie, entries]) => ({bookie, entries, isLost: each.lost.includes(bookie)}));
+}
+
+/**
+ * The entries on each bookie, as the bookies list them, where they answer; `held` null: not known.
+ * @param {Ledger} each @param {any} copies the answer of `GET …/copies`, null: none
+ * @returns {{bookie: string, entries: number, held: number | null, missing: string, isLost: boolean, isLacking: boolean}[]}
+ */
+export function copiesOf(each, copies) {
+  const said = new Map((copies?.bookies ?? []).map((/** @type {any} */ one) => [one.bookie_id, one]));
+  return entriesPerBookie(each).map(({bookie, entries, isLost}) => {
+    const own = said.get(bookie);
+    if (!own) return {bookie, entries, held: null, missing: isLost ? 'all, as far as is known' : 'not known', isLost, isLacking: isLost};
+    if (own.problem !== null) return {bookie, entries: own.expected, held: null, missing: `not known: ${own.problem}`, isLost, isLacking: false};
+    const ranges = own.missing.map((/** @type {number[]} */ [first, last]) => (first === last ? count(first) : `${count(first)} – ${count(last)}`)).join(', ');
+    const limbo = own.in_limbo ? '; in limbo: it may have forgotten what is missing' : '';
+    return {bookie, entries: own.expected, held: own.held, missing: own.held < own.expected ? `${ranges}${own.are_more ? ', …' : ''}${limbo}` : 'nothing', isLost, isLacking: own.held < own.expected};
+  });
 }
 
 /** How many of some entries the bookie at a place of the ensemble has: entry N is on the places N, N + 1, … modulo the ensemble. @param {number} first @param {number} last @param {number} at @param {number} ensemble @param {number} write */
@@ -152,7 +177,8 @@ export function story(model) {
     for (let i = 1; i < each.fragments.length; i += 1) {
       const was = each.fragments[i - 1].bookies, is = each.fragments[i].bookies;
       const came = is.filter((b) => !was.includes(b)), left = was.filter((b) => !is.includes(b));
-      out.push(`Ledger ${each.id}, from about offset ${count(each.fragments[i].from)} on: ${came.join(', ')} took the place of ${left.join(', ')}, which did not answer.`);
+      const {from, sinceUs} = each.fragments[i];
+      out.push(`${sinceUs === null ? '' : `${clock(sinceUs)}: `}Ledger ${each.id}, from about offset ${count(from)} on: ${came.join(', ')} took the place of ${left.join(', ')}, which did not answer.`);
     }
     if (each.takeover) {
       const next = model.ledgers[model.ledgers.indexOf(each) + 1];

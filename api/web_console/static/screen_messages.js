@@ -1,5 +1,6 @@
 // The messages of a partition: from any place, live at the tail, filtered, decoded, copied, appended.
 
+import {appendForm} from './append_form.js';
 import {copy} from './copyable.js';
 import {answered, empty, field, link} from './parts.js';
 import {count, plural, size} from './format.js';
@@ -12,6 +13,8 @@ import {View, h, signal} from './view.js';
 const PAGE = 200;
 /** The messages of a further page, and those that are kept: a list of so many is still fast. */
 const MORE = 10_000, KEPT = 100_000;
+/** The messages that one search looks at, those that it finds, and those that are looked at without a pause. */
+const SEARCHED = 1_000_000, FOUND = 1_000, STEP = 500;
 const MAX_BYTES = 4 * 1024 * 1024;
 const WAIT_S = 15;
 const FORMS = ['auto', 'text', 'json', 'msgpack', 'hex'];
@@ -29,11 +32,14 @@ class Messages extends View {
     this.sight = signal(atTop());
     this.chosen = signal(/** @type {Message | null} */ (null));
     this.outcome = signal('');
+    /** A search beyond what is loaded: how far it is, and whether it goes on. @type {import('./view.js').Signal<{isRunning: boolean, found: number, from: number} | null>} */
+    this.search = signal(/** @type {any} */ (null));
     this.mistake = signal('');
     /** What a download of a range has come to. */
     this.download = signal('');
     /** Which messages a filter lets through, so that none is looked at twice. @type {{filter: string, of: WeakMap<Message, boolean>, all: Message[], found: Message[]}} */
     this.verdicts = {filter: '', of: new WeakMap(), all: [], found: []};
+    this.onAppended = () => this.appended();
     this.abort = new AbortController();
     this.endings.push(() => this.abort.abort());
     this.read(positionOf(params.current.from ?? '') ?? {from: 'earliest'});
@@ -44,20 +50,26 @@ class Messages extends View {
     this.abort.abort();
     const abort = this.abort = new AbortController();
     this.messages.value = [];
+    this.search.value = null;
     this.shown.value = {status: 'loading', data: null, problem: null, sinceMs: Date.now()};
     await this.more(position, abort, 0);
     if (this.isLive.current) this.follow(abort);
   }
 
-  /** @param {Record<string, string>} position @param {AbortController} abort @param {number} waitS @param {number} limit */
-  async more(position, abort, waitS, limit = PAGE) {
-    const query = new URLSearchParams({...position, limit: String(limit), max_bytes: String(MAX_BYTES), as: 'base64', ...(waitS ? {wait: String(waitS)} : {})});
-    const {topic, partition} = this.place;
+  /** @param {Record<string, string>} position */
+  pathOf(position) {
+    const {topic, partition} = this.place, {view} = params.current;
+    return `${partitionPath(topic, partition)}/messages?${new URLSearchParams({...position, max_bytes: String(MAX_BYTES), as: 'base64', ...(view === 'compacted' ? {view} : {})})}`;
+  }
+
+  /** @param {Record<string, string>} position @param {AbortController} abort @param {number} waitS @param {number} limit @param {(messages: Message[]) => Promise<Message[]>} [choose] those that are kept */
+  async more(position, abort, waitS, limit = PAGE, choose = async (messages) => messages) {
     try {
-      const page = await (await ask(`${partitionPath(topic, partition)}/messages?${query}`, {signal: abort.signal})).json();
+      const page = await (await ask(this.pathOf({...position, limit: String(limit), ...(waitS ? {wait: String(waitS)} : {})}), {signal: abort.signal})).json();
+      const chosen = await choose(page.messages);
       if (abort.signal.aborted) return false;
       this.end = {next: page.next_offset, tail: page.tail_offset};
-      this.messages.value = [...this.messages.current, ...page.messages].slice(-KEPT);
+      if (chosen.length) this.messages.value = [...this.messages.current, ...chosen].slice(-KEPT);
       this.shown.value = {status: 'ready', data: this.end, problem: null, sinceMs: Date.now()};
       return true;
     } catch (error) {
@@ -75,6 +87,40 @@ class Messages extends View {
       const list = this.querySelector('.list');
       if (list && this.isLive.current) requestAnimationFrame(() => { list.scrollTop = list.scrollHeight; });
     }
+  }
+
+  /** Look for messages that the filter lets through beyond what is loaded, page after page, until some number is found, the tail is reached or it is stopped. */
+  async searchOn() {
+    const filter = params.current.filter ?? '', abort = this.abort, from = this.search.current?.from ?? this.end.next;
+    let looked = 0, found = this.search.current?.found ?? 0;
+    const most = found + FOUND;
+    /** @param {Message[]} messages */
+    const choose = async (messages) => {
+      const chosen = [];
+      for (let at = 0; at < messages.length; at += STEP) {
+        chosen.push(...messages.slice(at, at + STEP).filter((each) => matches(each, filter)));
+        await new Promise((done) => { setTimeout(done); }); // keys and the button to stop come first
+      }
+      found += chosen.length;
+      return chosen;
+    };
+    const isOn = () => Boolean(this.search.current?.isRunning) && filter === (params.current.filter ?? '');
+    this.search.value = {isRunning: true, found, from};
+    while (isOn() && this.end.next < this.end.tail && looked < SEARCHED && found < most) {
+      const before = this.end.next, isRead = await this.more({from: String(before)}, abort, 0, MORE, choose);
+      if (abort.signal.aborted) return;
+      if (!isRead) break;
+      looked += this.end.next - before;
+      this.search.value = {isRunning: isOn(), found, from};
+    }
+    this.search.value = {isRunning: false, found, from};
+  }
+
+  /** @param {'log' | 'compacted'} view */
+  show(view) {
+    adjust({view: view === 'log' ? null : view});
+    this.chosen.value = null;
+    this.read(positionOf(params.current.from ?? '') ?? {from: 'earliest'});
   }
 
   toggleLive() {
@@ -99,21 +145,9 @@ class Messages extends View {
     this.read(position);
   }
 
-  /** @param {SubmitEvent} event */
-  async appendMessage(event) {
-    event.preventDefault();
-    const form = /** @type {HTMLFormElement} */ (event.target), data = new FormData(form);
-    const {topic, partition} = this.place, key = String(data.get('key') ?? '');
-    try {
-      const answer = await ask(`v1/topics/${topic}/messages?partition=${partition}`, {method: 'POST', body: String(data.get('value') ?? ''),
-        headers: {'Content-Type': 'application/octet-stream', ...(key ? {'Fencelog-Key-Base64': btoa(String.fromCharCode(...new TextEncoder().encode(key)))} : {})}});
-      this.outcome.value = `Appended at offset ${count((await answer.json()).offset)}.`;
-      form.reset();
-      if (!this.isLive.current && this.end.next === this.end.tail) await this.more({from: String(this.end.next)}, this.abort, 0);
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      this.outcome.value = error.mayHaveEffect ? `Unknown: ${error.message}. It may have been appended.` : `Not appended: ${error.message}.`;
-    }
+  /** Show what was appended by hand, unless it comes by itself. */
+  async appended() {
+    if (!this.isLive.current && this.end.next === this.end.tail) await this.more({from: String(this.end.next)}, this.abort, 0);
   }
 
   /** Save the messages that are shown, one JSON object on each line. */
@@ -129,13 +163,12 @@ class Messages extends View {
       this.download.value = range.mistake;
       return;
     }
-    const {topic, partition} = this.place, pages = [];
+    const pages = [];
     let next = range.first, isAtTail = false;
     try {
       while (next <= range.last && !isAtTail && this.isConnected) {
         this.download.value = `Reading from ${count(next)} on…`;
-        const query = new URLSearchParams({from: String(next), limit: String(Math.min(MORE, range.last - next + 1)), max_bytes: String(MAX_BYTES), as: 'base64'});
-        const answer = await ask(`${partitionPath(topic, partition)}/messages?${query}`, {headers: {Accept: 'application/x-ndjson'}});
+        const answer = await ask(this.pathOf({from: String(next), limit: String(Math.min(MORE, range.last - next + 1))}), {headers: {Accept: 'application/x-ndjson'}});
         pages.push(await answer.blob());
         isAtTail = answer.headers.get('At-Tail') === 'true';
         next = Number(answer.headers.get('Next-Offset'));
@@ -171,7 +204,7 @@ class Messages extends View {
   }
 
   render() {
-    const {topic, partition} = this.place, {from = '', filter = ''} = params.value;
+    const {topic, partition} = this.place, {from = '', filter = '', view = 'log'} = params.value;
     return [
       h('h1', null, `Messages of ${topic}, partition ${partition}`),
       h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Ledger chain', 'partition', {topic, partition})),
@@ -179,8 +212,10 @@ class Messages extends View {
         field('From (offset, time in UTC, earliest, latest)', h('input', {name: 'from', list: 'positions', autocomplete: 'off', placeholder: from || 'earliest'})),
         h('datalist', {id: 'positions'}, h('option', {value: 'earliest'}), h('option', {value: 'latest'})),
         h('button', null, 'Go there'),
+        field('View', h('select', {value: view, onchange: (/** @type {any} */ event) => this.show(event.target.value)}, h('option', {value: 'log'}, 'the log'), h('option', {value: 'compacted'}, 'the compacted view'))),
         h('button', {type: 'button', 'aria-pressed': String(this.isLive.value), onclick: () => this.toggleLive()}, this.isLive.value ? 'Pause' : 'Follow the tail')),
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),
+      view === 'compacted' && h('p', {class: 'muted', key: 'view'}, 'The newest message of every key, and all messages without one; above what is compacted by now, it is the log. Offsets have gaps.'),
       h('div', {class: 'fields', key: 'filter'},
         field('Filter what is loaded (words, key:…, header:…, $.order.total>100)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
         h('button', {type: 'button', onclick: () => this.saveShown()}, 'Download as NDJSON')),
@@ -189,9 +224,7 @@ class Messages extends View {
       h('details', {key: 'range'}, h('summary', null, 'Download a range as NDJSON'), h('form', {class: 'fields', onsubmit: (/** @type {SubmitEvent} */ event) => this.saveRange(event)},
         field('First offset', h('input', {name: 'first', inputmode: 'numeric', autocomplete: 'off', required: true})), field('Last offset', h('input', {name: 'last', inputmode: 'numeric', autocomplete: 'off', required: true})), h('button', null, 'Download')),
         h('p', {role: 'status'}, this.download.value)),
-      h('details', {key: 'append'}, h('summary', null, 'Append a message'), h('form', {onsubmit: (/** @type {SubmitEvent} */ event) => this.appendMessage(event)},
-        field('Key (optional)', h('input', {name: 'key', autocomplete: 'off'})), field('Value', h('textarea', {name: 'value', rows: 4})), h('button', null, 'Append to this partition')),
-        h('p', {role: 'status'}, this.outcome.value)),
+      appendForm(topic, partition, this.onAppended),
     ];
   }
 
@@ -199,10 +232,15 @@ class Messages extends View {
   list(filter) {
     const all = this.messages.value, found = this.filtered(), chosen = this.chosen.value;
     const more = this.end.tail - this.end.next;
-    const about = `${plural(found.length, 'message')}${filter ? ` of ${count(all.length)} loaded` : ''}; ${more > 0 ? `${count(more)} more up to the tail` : 'up to the tail'}`;
+    const left = params.value.view === 'compacted' ? `${plural(more, 'offset')} left up to the tail` : `${count(more)} more up to the tail`;
+    const about = `${plural(found.length, 'message')}${filter ? ` of ${count(all.length)} loaded` : ''}; ${more > 0 ? left : 'up to the tail'}`;
+    const search = this.search.value;
     return [
-      h('p', {role: 'status', key: 'about', class: 'muted'}, about, more > 0 && [' ', h('button', {type: 'button', onclick: () => this.more({from: String(this.end.next)}, this.abort, 0, MORE)}, `Load ${count(Math.min(more, MORE))} more`)]),
-      !found.length ? empty(filter && all.length ? 'No loaded message matches' : 'There is no message here', filter && all.length ? 'The filter looks at what is loaded: load more, or change it.' : 'The tail is reached. Messages appear here when they are appended and the tail is followed.')
+      h('p', {role: 'status', key: 'about', class: 'muted'}, about, more > 0 && !search?.isRunning && [' ', h('button', {type: 'button', key: 'more', onclick: () => this.more({from: String(this.end.next)}, this.abort, 0, MORE)}, `Load ${count(Math.min(more, MORE))} more`),
+        filter && !this.isLive.value && [' ', h('button', {type: 'button', key: 'search', onclick: () => this.searchOn()}, 'Search further')]]),
+      search && h('p', {role: 'status', key: 'search', class: 'muted'}, `${search.isRunning ? 'Searching' : 'Searched'} from offset ${count(search.from)} to ${count(this.end.next)}: ${plural(search.found, 'message')} found. Of these offsets only what was found is loaded. `,
+        search.isRunning ? h('button', {type: 'button', key: 'stop', onclick: () => { this.search.value = {...search, isRunning: false}; }}, 'Stop the search') : h('button', {type: 'button', key: 'all', onclick: () => this.read({from: String(search.from)})}, 'Load them all from there')),
+      !found.length ? empty(filter && all.length ? 'No loaded message matches' : 'There is no message here', filter && all.length ? more > 0 ? 'The filter looks at what is loaded: search further, load more, or change it.' : 'The filter looks at what is loaded, which reaches the tail: change it.' : 'The tail is reached. Messages appear here when they are appended and the tail is followed.')
         : rowList({name: 'Messages', items: found, idOf: (each) => `m${each.offset}`, chosen: chosen && `m${chosen.offset}`, sight: this.sight,
           choose: (each) => { this.chosen.value = each; },
           cells: (each) => [h('span', {class: 'offset'}, count(each.offset)), h('span', {class: 'time'}, publishTime(each).slice(11, 23)), h('span', {class: 'key'}, keyOf(each) || '–'), h('span', {class: 'value'}, oneLine(bytesOf(each.base64.slice(0, 400)), 300))]}),

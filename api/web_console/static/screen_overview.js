@@ -6,8 +6,8 @@ import {DOCTOR_MS, DOCTOR_PATH, findingList} from './findings.js';
 import {bookieState, brokerState, counted, together, withAbsent} from './findings_core.js';
 import {clock, count, rate} from './format.js';
 import {answered, empty, link, table} from './parts.js';
+import {RATES_MS, rateFacts, ratesPath} from './rates.js';
 import {Resource} from './service.js';
-import {kept, sparkline} from './sparkline.js';
 import {View, h, signal} from './view.js';
 
 const EVERY_MS = 2000;
@@ -19,26 +19,13 @@ class Overview extends View {
     this.doctor = new Resource(() => DOCTOR_PATH, DOCTOR_MS);
     /** An examination of every ledger, on request. */
     this.scan = signal(/** @type {Resource | null} */ (null));
-    /** @type {import('./view.js').Signal<{at: number, in: number[], out: number[]}>} */
-    this.rates = signal({at: 0, in: [], out: []});
-    this.endings.push(() => [this.brokers, this.bookies, this.doctor, this.scan.current].forEach((each) => each?.end()));
+    this.rates = new Resource(() => ratesPath(), RATES_MS);
+    this.endings.push(() => [this.brokers, this.bookies, this.doctor, this.rates, this.scan.current].forEach((each) => each?.end()));
   }
 
   examineAll() {
     this.scan.current?.end();
     this.scan.value = new Resource(() => 'v1/admin/doctor', 0);
-  }
-
-  /** @param {any[]} brokers @param {number} at */
-  note(brokers, at) {
-    const rates = this.rates.current;
-    if (at === rates.at) return rates;
-    /** @param {string} name */
-    const sum = (name) => brokers.reduce((total, each) => total + (each[name] ?? 0), 0);
-    rates.at = at;
-    rates.in = kept(rates.in, sum('in_bytes_per_s'));
-    rates.out = kept(rates.out, sum('out_bytes_per_s'));
-    return rates;
   }
 
   /** What is wrong comes first. */
@@ -63,23 +50,13 @@ class Overview extends View {
       h('button', {type: 'button', disabled: scan?.status === 'loading', onclick: () => this.examineAll()}, 'Look at every ledger'));
   }
 
-  /** @param {number[]} values @param {string} name */
-  rate(values, name) {
-    return h('li', null, h('span', {class: 'k'}, name), h('b', null, rate(values.at(-1) ?? 0)), ' ',
-      sparkline(values, {name: `${name}: now ${rate(values.at(-1) ?? 0)}, at most ${rate(Math.max(0, ...values))} since this page was opened`}));
-  }
-
   render() {
-    const brokers = this.brokers.shown.value, found = this.doctor.shown.value.data?.findings ?? null;
+    const found = this.doctor.shown.value.data?.findings ?? null;
     return [h('h1', null, 'Overview'), this.verdict(),
-      answered(brokers, 'the brokers', (data) => {
-        const rates = this.note(data.brokers, brokers.sinceMs);
-        return [
-          h('ul', {class: 'facts', key: 'rates'}, this.rate(rates.in, 'Written'), this.rate(rates.out, 'Read')),
-          h('h2', {key: 'title'}, 'Brokers'),
-          table('Brokers', ['Broker', 'State', 'Partitions', 'Written', 'Read', 'Since'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
-            h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, brokerState(found, each)), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`))))];
-      }),
+      rateFacts(this.rates.shown.value),
+      h('h2', null, 'Brokers'),
+      answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Partitions', 'Written', 'Read', 'Since'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
+            h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, brokerState(found, each)), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`))))),
       h('h2', null, 'Bookies'),
       answered(this.bookies.shown.value, 'the bookies', (data) => (data.bookies.length
         ? table('Bookies', ['Bookie', 'Rack', 'State', 'Fullest disk'], withAbsent(found, data.bookies).map((/** @type {any} */ each) => h('tr', {key: each.bookie_id}, h('th', {scope: 'row'}, each.bookie_id), h('td', null, each.rack), h('td', null, bookieState(found, each)), h('td', null, diskBar(diskOf(each.free_bytes, each.total_bytes))))))

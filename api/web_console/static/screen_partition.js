@@ -3,14 +3,16 @@
 import {troublesOf} from './findings.js';
 import {answered, empty, link, table, to} from './parts.js';
 import {clock, count, retention, size} from './format.js';
-import {endingsOf, entriesPerBookie, modelOf, nextCut, problems, story, zoomed} from './ledger_model.js';
+import {copiesOf, happenedIn, modelOf, nextCut, problems, story, zoomed} from './ledger_model.js';
 import {picture} from './ledger_picture.js';
 import {adjust, params} from './route.js';
 import {Resource, partitionPath} from './service.js';
 import {View, effect, h, signal} from './view.js';
 
 const EVERY_MS = 1000;
-const TAKEOVERS_MS = 5000;
+const EVENTS_MS = 5000;
+const COPIES_MS = 10_000;
+const RESTED_MS = 300;
 
 /** @typedef {import('./ledger_model.js').Model} Model */
 /** @typedef {import('./ledger_model.js').Ledger} Ledger */
@@ -24,10 +26,24 @@ class Partition extends View {
       const {before} = params.current;
       return `${partitionPath(topic, partition)}/chain${before ? `?before=${before}` : ''}`;
     }, EVERY_MS);
-    /** How owners ended: the chain itself does not keep it. */
-    this.takeovers = new Resource(() => `v1/admin/events?${new URLSearchParams({kind: 'takeover', topic, limit: '1000'})}`, TAKEOVERS_MS);
+    /** How owners ended, and when bookies were replaced: the chain itself does not keep it. */
+    this.events = new Resource(() => `v1/admin/events?${new URLSearchParams({kind: 'takeover,ensemble_change', topic, limit: '1000'})}`, EVENTS_MS);
+    /** What the bookies of the chosen ledger list, once it was chosen. */
+    this.copies = signal(/** @type {Resource | null} */ (null));
     let before = params.current.before;
-    this.endings.push(() => [this.chain, this.takeovers].forEach((each) => each.end()), effect(() => {
+    this.asking = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+    let ledger = /** @type {string | undefined} */ (undefined);
+    this.endings.push(() => [this.chain, this.events, this.copies.current].forEach((each) => each?.end()), effect(() => {
+      const chosen = params.value.ledger;
+      if (chosen === ledger) return;
+      const ask = () => { this.copies.value = chosen ? new Resource(() => `v1/admin/ledgers/${encodeURIComponent(chosen)}/copies`, COPIES_MS) : null; };
+      this.copies.current?.end();
+      clearTimeout(this.asking);
+      // Who goes along the chain by keys asks for the ledger at which the choice rests.
+      if (ledger === undefined) ask();
+      else this.asking = setTimeout(ask, RESTED_MS);
+      ledger = chosen;
+    }), () => clearTimeout(this.asking), effect(() => {
       const now = params.value.before;
       if (now !== before) this.chain.refresh();
       before = now;
@@ -43,7 +59,7 @@ class Partition extends View {
       h('h1', null, `${topic}, partition ${partition}`),
       h('p', {class: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Messages', 'messages', {topic, partition}), ' · ', link('Events', 'cluster', {of: topic})),
       troublesOf(topic),
-      answered(this.chain.shown.value, 'the ledger chain', (said) => this.drawn(modelOf(said, endingsOf(this.takeovers.shown.value.data?.events ?? [], Number(partition))))),
+      answered(this.chain.shown.value, 'the ledger chain', (said) => this.drawn(modelOf(said, happenedIn(this.events.shown.value.data?.events ?? [], Number(partition))))),
     ];
   }
 
@@ -70,7 +86,7 @@ class Partition extends View {
         h('li', null, 'Bars below a message are its copies, on ', h('b', null, 'bookies'), '. Where bars change their row inside a ledger, a bookie was replaced; the place is estimated.'),
         h('li', null, 'A triangle is a ', h('b', null, 'subscription'), ': everything to its left is acknowledged.'),
         h('li', null, 'Hatched grey is trimmed; hatched red is a copy that its bookie does not answer for. A red dotted line is where retention cuts next.'))),
-      h('div', {class: 'two', key: 'below'}, ledgerPanel(chosen),
+      h('div', {class: 'two', key: 'below'}, ledgerPanel(chosen, chosen.id === wanted ? this.copies.value?.shown.value ?? null : null),
         h('section', null, h('h2', null, 'What happened'), h('ul', {class: 'story'}, story(model).map((each) => h('li', null, each))),
           said.subscriptions.length > 0 && h('details', null, h('summary', null, 'All subscriptions as a table'), subscriptionTable(said)),
           h('details', null, h('summary', null, 'All ledgers as a table'), ledgerTable(model)))),
@@ -108,14 +124,14 @@ class Partition extends View {
   }
 }
 
-/** @param {Ledger} each */
-function ledgerPanel(each) {
+/** @param {Ledger} each @param {import('./service.js').Shown | null} copies what its bookies list, null: they were not asked */
+function ledgerPanel(each, copies) {
   const [ensemble, write, ack] = each.quorums ?? [];
   /** @param {string} name @param {...any} value */
   const row = (name, ...value) => [h('dt', null, name), h('dd', null, ...value)];
   const fragments = each.fragments.map((one, index) => h('tr', {key: one.firstEntry},
     h('td', null, one.to > one.from ? `${index ? 'about ' : ''}${count(one.from)} – ${count(one.to - 1)}` : 'none yet'), h('td', null, `${count(one.firstEntry)} – ${one.lastEntry === null ? '' : count(one.lastEntry)}`),
-    h('td', null, one.bookies.map((bookie, at) => [at > 0 && ', ', one.lost.includes(bookie) ? h('span', {class: 'bad'}, `✕ ${bookie} (missing)`) : bookie]))));
+    h('td', {class: 'wraps'}, one.bookies.map((bookie, at) => [at > 0 && ', ', one.lost.includes(bookie) ? h('span', {class: 'bad'}, `✕ ${bookie} (missing)`) : bookie]))));
   return h('section', {class: 'panel', 'aria-labelledby': 'ledger-title'}, h('h2', {id: 'ledger-title', 'aria-live': 'polite'}, `Ledger ${each.id}`),
     h('dl', null,
       row('State', `${each.state}${each.takeover ? each.isFenced ? ` by a takeover (fenced in epoch ${each.takeover.epoch})` : ` by its owner (handed over in epoch ${each.takeover.epoch})` : ''}${each.isAdopted ? ', written elsewhere and committed' : ''}`),
@@ -125,7 +141,18 @@ function ledgerPanel(each) {
       row('Last confirmed entry', each.entries ? count(each.entries - 1) : 'none'),
       each.quorums && row('Each entry', `on ${write} of ${ensemble} bookies, acknowledged after ${ack}`)),
     each.fragments.length ? [table(`Fragments of ledger ${each.id}`, ['Offsets', 'Entries', 'Bookies'], fragments),
-      table(`Entries of ledger ${each.id} on each bookie`, ['Bookie', 'Entries that it is to have'], entriesPerBookie(each).map((one) => h('tr', {key: one.bookie}, h('th', {scope: 'row'}, one.isLost ? h('span', {class: 'bad'}, `✕ ${one.bookie} (missing)`) : one.bookie), h('td', null, count(one.entries)))))] : h('p', null, 'Its metadata is gone: it was just deleted.'));
+      copiesTable(each, copies)] : h('p', null, 'Its metadata is gone: it was just deleted.'));
+}
+
+/** The entries on each bookie, by the bookies' own lists where they answer. @param {Ledger} each @param {import('./service.js').Shown | null} copies */
+function copiesTable(each, copies) {
+  const rows = copiesOf(each, copies?.data?.ledger_id === each.id ? copies?.data : null);
+  const source = !copies ? 'By the metadata of the ledger; its bookies are asked when it is chosen.' : copies.status === 'loading' ? 'By the metadata of the ledger; its bookies are being asked…'
+    : copies.data?.ledger_id === each.id ? `By the lists of its bookies, asked at ${clock(copies.data.asked_us)} UTC, up to entry ${count(copies.data.last_entry)}.` : `By the metadata of the ledger; its bookies could not be asked: ${copies.problem?.message ?? 'no answer'}.`;
+  return [h('p', {class: 'muted', key: 'source'}, source),
+    table(`Entries of ledger ${each.id} on each bookie`, ['Bookie', 'Is to have', 'Has', 'Missing'], rows.map((one) => h('tr', {key: one.bookie},
+      h('th', {scope: 'row'}, one.isLost ? h('span', {class: 'bad'}, `✕ ${one.bookie} (missing)`) : one.bookie), h('td', null, count(one.entries)), h('td', null, one.held === null ? 'not known' : count(one.held)),
+      h('td', {class: 'wraps'}, one.isLacking ? h('span', {class: 'bad'}, one.missing) : one.missing))))];
 }
 
 /** @param {Model} model */

@@ -29,19 +29,19 @@ class Subscription extends View {
     this.plan = signal(/** @type {Plan | null} */ (null));
     this.isReplaying = signal(false);
     this.outcome = signal('');
-    /** Topics with the name of the dead letter topic in theirs. */
-    this.letters = signal(/** @type {Resource | null} */ (null));
-    this.replays = signal(/** @type {Resource | null} */ (null));
-    this.endings.push(() => [this.config, this.stats, this.offsets, this.figures, this.lag, this.letters.current, this.replays.current].forEach((each) => each?.end()), effect(() => {
-      const config = this.config.shown.value.data, name = config && deadLetterTopic(topic, subscription, config);
-      if (name && !this.letters.current) this.watchLetters(name, config.subscription_id);
+    /** Topics with the name of the dead letter topic in theirs, and the replays of their messages. */
+    this.letters = new Resource(() => `v1/admin/topics?${new URLSearchParams({contains: this.lettersName(), limit: '200'})}`, EVERY_MS);
+    this.replays = new Resource(() => `v1/admin/subscriptions?${new URLSearchParams({contains: `${this.lettersName()} replay-`})}`, EVERY_MS);
+    this.endings.push(() => [this.config, this.stats, this.offsets, this.figures, this.lag, this.letters, this.replays].forEach((each) => each.end()), effect(() => {
+      const config = this.config.shown.value.data;
+      if (config && deadLetterTopic(topic, subscription, config) === null) [this.letters, this.replays].forEach((each) => each.end());
     }));
   }
 
-  /** @param {string} name of the topic with the dead letters @param {string} id of the subscription */
-  watchLetters(name, id) {
-    this.letters.value = new Resource(() => `v1/admin/topics?${new URLSearchParams({contains: name, limit: '200'})}`, EVERY_MS);
-    this.replays.value = new Resource(() => `v1/admin/subscriptions?${new URLSearchParams({contains: `replay-${id}`})}`, EVERY_MS);
+  /** The topic with the dead letters: that of the settings, and the default until they are known. */
+  lettersName() {
+    const {topic, subscription} = this.place, config = this.config?.shown.current.data;
+    return (config && deadLetterTopic(topic, subscription, config)) ?? deadLetterTopic(topic, subscription, {max_deliveries: 1}) ?? '';
   }
 
   render() {
@@ -144,7 +144,7 @@ class Subscription extends View {
     } catch (error) {
       this.outcome.value = said(error);
     }
-    [this.stats, this.figures, this.letters.current, this.replays.current].forEach((each) => each?.refresh());
+    [this.stats, this.figures, this.letters, this.replays].forEach((each) => each.refresh());
   }
 
   // -- dead letters ---------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ class Subscription extends View {
 
   /** @param {string} name @param {any} config */
   lettersOf(name, config) {
-    return this.letters.value && answered(this.letters.value.shown.value, 'the dead letters', (data) => {
+    return answered(this.letters.shown.value, 'the dead letters', (data) => {
       const letters = data.topics.find((/** @type {any} */ each) => each.topic === name);
       if (!letters) return empty('No message has failed for good', `After ${plural(config.max_deliveries, 'delivery', 'deliveries')} a message goes to ${name}, which is made then.`);
-      const replay = this.replays.value?.shown.value.data?.subscriptions.find((/** @type {any} */ each) => each.topic === name);
+      const replay = this.replays.shown.value.data?.subscriptions.find((/** @type {any} */ each) => each.topic === name && each.subscription === `replay-${config.subscription_id}`);
       const waiting = replay ? replay.backlog_messages : letters.messages;
       return [
         h('p', {key: 'count'}, letters.messages === null ? 'How many is not known while the topic is not open.' : `${plural(letters.messages, 'message')} in ${name}; ${waiting ? `${count(waiting)} not replayed yet` : 'all were replayed'}. `,

@@ -5,14 +5,16 @@ import {answered, empty, field, link, to} from './parts.js';
 import {adjust, go, params} from './route.js';
 import {atTop, rowList} from './rows.js';
 import {Resource} from './service.js';
-import {kept, sparkline} from './sparkline.js';
+import {sparkline} from './sparkline.js';
 import {age, trend} from './subscription_core.js';
 import {View, effect, h, signal} from './view.js';
 
 const PAGE = 1000;
 const EVERY_MS = 3000;
+/** The samples of a whole curve: those of five minutes, and what is so now. */
+const LAGS = 31;
 const ORDERS = [['backlog_messages', 'Messages behind'], ['backlog_bytes', 'Bytes behind'], ['oldest_us', 'Oldest message'], ['held_bytes', 'Space held back'], ['outstanding', 'With consumers'], ['dead_letters', 'Dead letters'], ['name', 'Name']];
-const HEADS = [['name', 'Subscription'], ['figure', 'Behind'], ['figure wide', 'Bytes'], ['figure', 'Oldest'], ['wide', 'While this page is open'], ['figure wide', 'With consumers'], ['figure wide', 'Space held back']];
+const HEADS = [['name', 'Subscription'], ['figure', 'Behind'], ['figure wide', 'Bytes'], ['figure', 'Oldest'], ['wide', 'The last 5 minutes'], ['figure wide', 'With consumers'], ['figure wide', 'Space held back']];
 
 /** @param {any} each */
 const idOf = (each) => `${each.topic} ${each.subscription}`;
@@ -21,12 +23,9 @@ class Subscriptions extends View {
   begin() {
     this.sight = signal(atTop());
     this.chosen = signal(/** @type {string | null} */ (null));
-    /** The lag of each, as it was since the page was opened. @type {Map<string, number[]>} */
-    this.lags = new Map();
-    this.notedMs = 0;
     this.page = new Resource(() => {
       const {sort = ORDERS[0][0], contains = '', start = '0', topic} = params.current;
-      return `v1/admin/subscriptions?${new URLSearchParams({sort, contains, start, limit: String(PAGE), ...(topic ? {topic} : {})})}`;
+      return `v1/admin/subscriptions?${new URLSearchParams({sort, contains, start, limit: String(PAGE), recent: 'true', ...(topic ? {topic} : {})})}`;
     }, EVERY_MS);
     let isFirst = true;
     this.endings.push(() => this.page.end(), effect(() => {
@@ -36,25 +35,14 @@ class Subscriptions extends View {
     }));
   }
 
-  /** Keep the lag of every subscription that is listed. @param {any[]} listed @param {number} atMs */
-  note(listed, atMs) {
-    if (atMs === this.notedMs) return;
-    this.notedMs = atMs;
-    const before = this.lags;
-    this.lags = new Map(listed.map((each) => [idOf(each), each.backlog_messages === null ? [] : kept(before.get(idOf(each)) ?? [], each.backlog_messages)]));
-  }
-
   render() {
-    const {sort = ORDERS[0][0], contains = '', topic} = params.value, shown = this.page.shown.value;
+    const {sort = ORDERS[0][0], contains = '', topic} = params.value;
     return [h('h1', null, topic ? `Subscriptions of ${topic}` : 'Subscriptions'),
       topic && h('p', {class: 'crumbs', key: 'crumbs'}, link(`Topic ${topic}`, 'topic', {topic}), ' · ', link('Subscriptions of all topics', 'subscriptions')),
       h('div', {class: 'fields', key: 'bar'},
         field('Topic or name contains', h('input', {type: 'search', 'data-filter': true, value: contains, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({contains: event.target.value, start: null})})),
         field('Sorted by', h('select', {value: sort, onchange: (/** @type {any} */ event) => adjust({sort: event.target.value, start: null})}, ORDERS.map(([name, title]) => h('option', {value: name}, title))))),
-      answered(shown, 'the subscriptions', (data) => {
-        this.note(data.subscriptions, shown.sinceMs);
-        return this.list(data, contains);
-      })];
+      answered(this.page.shown.value, 'the subscriptions', (data) => this.list(data, contains))];
   }
 
   /** @param {any} data @param {string} contains */
@@ -81,10 +69,10 @@ class Subscriptions extends View {
   /** @param {any} each @param {number} nowUs */
   cells(each, nowUs) {
     if (each.backlog_messages === null) return [h('span', {class: 'name'}, h('b', null, each.subscription), ` ${each.topic}`), h('span', {class: 'figure'}, 'not open')];
-    const lags = this.lags.get(idOf(each)) ?? [];
+    const lags = [...each.recent_lag ?? [], each.backlog_messages];
     return [h('span', {class: 'name'}, h('b', null, each.subscription), ` ${each.topic}`),
       h('span', {class: 'figure'}, count(each.backlog_messages), h('span', {class: 'hidden'}, ' messages behind')), h('span', {class: 'figure wide'}, size(each.backlog_bytes)), h('span', {class: 'figure'}, age(each.oldest_us, nowUs)),
-      h('span', {class: 'wide'}, sparkline(lags, {width: 110, height: 20}), ' ', trend(lags)),
+      h('span', {class: 'wide'}, sparkline(lags, {places: LAGS, width: 110, height: 20}), ' ', trend(lags)),
       h('span', {class: 'figure wide'}, count(each.outstanding), h('span', {class: 'hidden'}, ' with consumers')), h('span', {class: 'figure wide'}, each.held_bytes ? h('b', null, size(each.held_bytes), h('span', {class: 'hidden'}, ' held back')) : '–')];
   }
 }

@@ -3,6 +3,7 @@
 import {troublesOf} from './findings.js';
 import {count, retention} from './format.js';
 import {answered, field, link, table, to} from './parts.js';
+import {RATES_MS, rateFacts, ratesPath} from './rates.js';
 import {go, params} from './route.js';
 import {Resource, change, said} from './service.js';
 import {boundOf, settingChange, trimOf} from './topic_core.js';
@@ -17,12 +18,13 @@ class Topic extends View {
     this.config = new Resource(() => `v1/topics/${topic}`, 0);
     this.owners = new Resource(() => `v1/topics/${topic}/owners`, 3000);
     this.offsets = new Resource(() => `v1/topics/${topic}/offsets`, 3000);
+    this.rates = new Resource(() => ratesPath(topic), RATES_MS);
     this.outcome = signal('');
     this.mistake = signal('');
     this.typed = signal('');
     /** What is to be confirmed. */
     this.wanted = signal(/** @type {Change | null} */ (null));
-    this.endings.push(() => [this.config, this.owners, this.offsets].forEach((each) => each.end()));
+    this.endings.push(() => [this.config, this.owners, this.offsets, this.rates].forEach((each) => each.end()));
   }
 
   render() {
@@ -32,6 +34,7 @@ class Topic extends View {
       answered(this.config.shown.value, 'the topic', (config) => [
         h('ul', {class: 'facts', key: 'facts'}, h('li', null, h('span', {class: 'k'}, 'Copies'), h('b', null, `${config.write_quorum} on ${config.ensemble_size} bookies`), `, acknowledged after ${config.ack_quorum}`),
           h('li', null, h('span', {class: 'k'}, 'Retention'), h('b', null, retention(boundOf(config.effective.retention_ms), boundOf(config.effective.retention_bytes))))),
+        rateFacts(this.rates.shown.value),
         answered(this.offsets.shown.value, 'the partitions', (data) => this.partitions(data.offsets)),
         h('p', {role: 'status', key: 'outcome'}, this.outcome.value),
         this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),

@@ -15,10 +15,11 @@ const MOST_NAMED = 8;
 /** The age of the oldest message that is not acknowledged. @param {number | null} oldestUs @param {number} nowUs */
 export const age = (oldestUs, nowUs) => (oldestUs === null ? '–' : duration(Math.max(0, nowUs - oldestUs) / 1000));
 
-/** The way that values went since the first of them, in words. @param {number[]} values */
+/** The way that values went since the first of them, in words; null: not known. @param {(number | null)[]} values */
 export function trend(values) {
-  if (values.length < 2) return '';
-  const by = values[values.length - 1] - values[0];
+  const known = values.filter((each) => each !== null);
+  if (known.length < 2) return '';
+  const by = known[known.length - 1] - known[0];
   return by ? `${by > 0 ? '+' : '-'}${count(Math.abs(by))}` : 'steady';
 }
 

@@ -13,8 +13,9 @@ from fencelog.api.admin import event_log
 from fencelog.broker.cluster.events_core import EVENTS_TOPIC, EventKind
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.record_batch import Message
-from tests.api.admin.doctor.sick_cluster import put_topic, sick_cluster, until
+from tests.api.admin.doctor.sick_cluster import put_topic, sick_cluster
 from tests.support.subscription_service import Service, Site, ok, running
+from tests.support.until import until_found
 
 EVENTS = "/v1/admin/events"
 Json = dict[str, Any]
@@ -192,9 +193,11 @@ async def test_the_timeline_begins_anew_when_its_topic_was_deleted() -> None:
         await record(site, 2)
         (await site.http.delete(f"/v1/topics/{EVENTS_TOPIC}")).raise_for_status()
         await record(site, 1, EventKind.TRIM)
-        async with asyncio.timeout(10):
-            while not (found := (await events(site))["events"]):  # noqa: ASYNC110 - a request
-                await asyncio.sleep(0.05)
+
+        async def some() -> list[dict[str, Any]]:
+            return list((await events(site))["events"])
+
+        found = await until_found(some)
         assert {"trim", "takeover"} >= {e["kind"] for e in found}
 
 
@@ -217,7 +220,7 @@ async def test_a_bookie_that_was_replaced_is_named(tmp_path: Path) -> None:
             found: list[Json] = (await ok(await http.get(EVENTS, params=query)))["events"]
             return found
 
-        (event,) = await until(replaced)
+        (event,) = await until_found(replaced)
         assert (event["ledger_id"], event["partition"]) == (ledger["ledger_id"], 0)
         assert (event["detail"]["removed"], event["detail"]["added"]) == ([before[0]], [spare])
         assert f"{before[0]} replaced by {spare}" in event["summary"]

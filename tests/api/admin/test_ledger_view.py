@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from fencelog.broker.limits import TOPIC_TOTALS_MS
+from tests.support.network.http_client import http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +22,7 @@ VIEW = f"{TOPIC}/partitions/0/chain"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop(real: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service with a topic that has a subscription and a few ledgers."""
-    async with httpx.AsyncClient(base_url=real, trust_env=False) as client:
+    async with http_client(real) as client:
         settings = {"roll_entries": 2, "retention_bytes": 1_000_000}
         (await client.put(TOPIC, json=settings)).raise_for_status()
         (await client.put(f"{TOPIC}/subscriptions/billing", json={})).raise_for_status()
@@ -32,11 +33,12 @@ async def shop(real: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def settled(client: httpx.AsyncClient) -> httpx.Response:
-    """Return the answer once no ledger is being closed."""
+    """Return the answer once the log has rolled, and no ledger is being closed."""
     async with asyncio.timeout(10):
         while True:
             answer = await client.get(VIEW)
-            if all(each["is_closed"] for each in answer.json()["segments"][:-1]):
+            segments = answer.json()["segments"]
+            if len(segments) >= 2 and all(each["is_closed"] for each in segments[:-1]):
                 return answer
             await asyncio.sleep(0.02)
 

@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from fencelog.api.admin import ask_brokers
-from fencelog.broker.limits import TOPIC_TOTALS_MS
+from fencelog.broker.background.lag_history import LagHistory
+from fencelog.broker.limits import LAG_SAMPLE_MS, RECENT_LAG_SAMPLES, TOPIC_TOTALS_MS
 from tests.support.subscription_service import ok, post, pull, running, subscribe
 
 TABLE = "/v1/admin/subscriptions"
+LAG_SAMPLE_US = LAG_SAMPLE_MS * 1000
 
 
 async def test_figures_come_from_every_broker() -> None:
@@ -34,6 +36,40 @@ async def test_figures_come_from_every_broker() -> None:
         assert sum(lag.values()) == row["backlog_bytes"]
         assert min(each["oldest_us"] for each in stats["partitions"]) == row["oldest_us"]
         assert len(leased) == 1
+
+
+async def test_the_recent_lag_is_that_of_all_partitions() -> None:
+    async with running() as service:
+        sites = first, second = await service.topic(
+            [await service.site("a"), await service.site("b")]
+        )
+        await subscribe(first, "s")
+        await post(first, "x", "y")
+        await post(second, "z", partition=1)
+        for site in sites:
+            await site.broker.lag_history.close()
+            # Samples are taken here.
+            site.broker.lag_history = LagHistory(site.broker.open_slots, site.broker.host)
+        question = {"recent": "true"}
+        await ok(await first.http.get("/v1/brokers/b/subscriptions"))  # It has started.
+        page = await ok(await first.http.get(TABLE, params=question))
+        assert page["subscriptions"][0]["recent_lag"] == []
+        tick = first.broker.host.now_us() // LAG_SAMPLE_US
+        await first.broker.lag_history.sample(tick)
+        for site in sites:  # the second broker has no sample yet, so that the sum is not known
+            (row,) = (await ok(await site.http.get(TABLE, params=question)))["subscriptions"]
+            assert row["recent_lag"] == []
+        await second.broker.lag_history.sample(tick)
+        for number in range(1, RECENT_LAG_SAMPLES + 5):
+            for site in sites:
+                await site.broker.lag_history.sample(tick + number)
+        (row,) = (await ok(await second.http.get(TABLE, params=question)))["subscriptions"]
+        assert row["recent_lag"] == [3] * RECENT_LAG_SAMPLES
+        (row,) = (await ok(await second.http.get(TABLE)))["subscriptions"]
+        assert row["recent_lag"] is None
+        asked = {"subscriptions": [[str(first.name), "s"], [str(first.name), "absent"]]}
+        lags = (await ok(await first.http.post("/v1/brokers/b:lags", json=asked)))["lags"]
+        assert [lag and lag["backlog_messages"] for lag in lags] == [[1] * RECENT_LAG_SAMPLES, None]
 
 
 async def test_subscriptions_of_a_topic_that_is_open_nowhere_have_no_figures() -> None:

@@ -20,6 +20,7 @@ from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.api.processes.traces.exporter import OtelSpans
 from fencelog.api.processes.traces.options import process_spans
 from fencelog.ledgers.host import SystemHost
+from tests.support.network.http_client import http_client
 
 TOPIC = "/v1/topics/default/t"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -90,7 +91,7 @@ async def client(spans: OtelSpans, tmp_path: Path) -> AsyncIterator[httpx.AsyncC
     async with standalone(config) as service:
         process_spans.reset(token)
         url = service.announcement["http"]
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with http_client(url) as client:
             assert (await client.put(TOPIC)).status_code == 201
             assert (await client.post(f"{TOPIC}/messages", content=b"x")).status_code == 201
             yield client

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,6 +14,7 @@ from fencelog.api.metrics.table import BOOKIE, TABLE, MetricKind, sample, sample
 from fencelog.api.processes.bookie_main import BookieProcessConfig, bookie_process
 from fencelog.bookie.config import BookieConfig
 from tests.support.house import ROOT
+from tests.support.network.http_client import http_client
 
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", re.MULTILINE)
 UNITS = ("_seconds", "_bytes", "_bytes_per_second")
@@ -63,7 +63,7 @@ def test_names_end_with_their_unit() -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_service_exposes_the_table(real: str) -> None:
     topic = "ns/t"
-    async with httpx.AsyncClient(base_url=real, trust_env=False) as client:
+    async with http_client(real) as client:
         path = f"/v1/topics/{topic}"
         assert (await client.put(path)).status_code == 201
         assert (await client.put(f"{path}/subscriptions/s")).status_code == 201
@@ -98,7 +98,7 @@ async def test_a_service_exposes_the_table(real: str) -> None:
 async def test_a_bookie_exposes_its_part(tmp_path: Path) -> None:
     storage = BookieConfig(tmp_path, bookie_id="b1")
     config = BookieProcessConfig("memory:", storage, "127.0.0.1:0", health="127.0.0.1:0")
-    async with bookie_process(config) as running, httpx.AsyncClient(trust_env=False) as client:
+    async with bookie_process(config) as running, http_client() as client:
         url = f"{running.announcement['health']}/metrics"
         answer = await client.get(url)
         assert answer.status_code == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -24,6 +24,8 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.registration import Registration
 from tests.support.bookie_stage import Requests
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.network.http_client import http_client
+from tests.support.until import until, until_found
 
 HOST = SystemHost()
 STUCK_MS = 100
@@ -83,12 +85,6 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         faulty_disk.waits.clear()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.005)
-
-
 async def test_a_bookie_that_works_is_well_also_while_it_is_read_only(served: Served) -> None:
     assert await served.codes() == ("ok", "ok")
     served.bookie.is_read_only = True
@@ -127,13 +123,15 @@ async def test_an_outage_of_metadata_is_not_its_fault_but_a_lost_registration_is
     assert await served.codes() == ("ok", "bookie_unavailable")
     await registration.close()
     await other.close()
-    async with asyncio.timeout(5):
-        while await served.codes() != ("ok", "ok"):  # noqa: ASYNC110 - asked over HTTP
-            await asyncio.sleep(0.02)
+
+    async def are_ok() -> bool:
+        return await served.codes() == ("ok", "ok")
+
+    await until_found(are_ok)
 
 
 async def test_nothing_else_is_answered(served: Served) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with http_client() as http:
         assert (await http.get(f"{served.url}/metrics")).status_code == 404
         assert (await http.post(f"{served.url}/healthz")).status_code == 404
         assert (await http.head(f"{served.url}/healthz")).status_code == 200
@@ -144,10 +142,10 @@ async def test_a_bookie_process_announces_where_its_health_is_told(tmp_path: Pat
     config = BookieProcessConfig(
         "memory:", storage, listen="127.0.0.1:0", health="127.0.0.1:0", rack="a"
     )
-    async with bookie_process(config) as running, httpx.AsyncClient(trust_env=False) as http:
+    async with bookie_process(config) as running, http_client() as http:
         answer = await http.get(f"{running.announcement['health']}/readyz")
         assert answer.json() == {"status": "ok"}
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with http_client() as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(f"{running.announcement['health']}/readyz")
 

@@ -21,6 +21,8 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values, open_batch
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.network.http_client import http_client
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,7 +48,7 @@ async def http(
     """A client of the topic's owner, or of a broker that passes its requests on."""
     base = f"/v1/topics/{topic}"
     if request.param == "owner":
-        async with httpx.AsyncClient(base_url=real + base, trust_env=False) as client:
+        async with http_client(real + base) as client:
             yield client
         return
     name = TopicName.parse(topic)
@@ -54,7 +56,7 @@ async def http(
     fake_broker.elsewhere[name, 0] = real
     async with (
         serve(app_over(fake_broker, fake_bookies)) as url,
-        httpx.AsyncClient(base_url=url + base, trust_env=False) as client,
+        http_client(url + base) as client,
     ):
         yield client
 
@@ -91,7 +93,7 @@ async def test_an_append_is_written_once(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_repetition_is_not_counted_as_appended(real: str, topic: str) -> None:
-    async with httpx.AsyncClient(base_url=real, trust_env=False) as client:
+    async with http_client(real) as client:
 
         async def counted() -> int:
             lines = (await client.get("/metrics")).text.splitlines()
@@ -182,7 +184,7 @@ async def test_an_exclusive_producer(http: httpx.AsyncClient) -> None:
 async def test_conditions_that_say_nothing_certain_are_refused(
     real: str, headers: dict[str, str], why: str
 ) -> None:
-    async with httpx.AsyncClient(base_url=real, trust_env=False) as http:
+    async with http_client(real) as http:
         await http.put("/v1/topics/ns/refusing")
         answer = await http.post("/v1/topics/ns/refusing/messages", headers=headers)
         assert answer.status_code == 400
@@ -193,7 +195,7 @@ async def test_conditions_that_say_nothing_certain_are_refused(
 
 
 async def test_a_repetition_has_to_find_its_partition(real: str) -> None:
-    async with httpx.AsyncClient(base_url=f"{real}/v1/topics/ns/", trust_env=False) as http:
+    async with http_client(f"{real}/v1/topics/ns/") as http:
         await http.put("many", json={"partitions": 2})
         key, text = {"Idempotency-Key": "k"}, {"Content-Type": "text/plain"}
         for headers in (by(0), {"If-Offset": "0"}, {"Fencing-Token": "t"}):
@@ -228,7 +230,7 @@ async def test_a_repetition_has_to_find_its_partition(real: str) -> None:
     ],
 )
 async def test_changes_of_access_that_are_none(real: str, path: str, body: dict[str, Any]) -> None:
-    async with httpx.AsyncClient(base_url=real, trust_env=False) as http:
+    async with http_client(real) as http:
         await http.put("/v1/topics/ns/refusing")
         answer = await http.post(f"/v1/topics/ns/refusing/partitions/0{path}", json=body)
         assert (answer.status_code, answer.json()["side_effects"]) == (400, "none")
@@ -309,8 +311,7 @@ async def test_a_refusal_after_a_lost_answer_is_no_no(real: str, topic: str) -> 
         producer = ExactlyOnceProducer(client, topic, "p")
         client.losses = 1000
         sending = asyncio.create_task(producer.append([b"a"]))
-        while client.losses == 1000:  # noqa: ASYNC110 - the client sets no event for a lost answer
-            await asyncio.sleep(0.001)
+        await until(lambda: client.losses < 1000)
         await PartitionAccess(client, topic).fence("t")
         with pytest.raises(FencelogError, match="may have been written") as caught:
             await sending

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from fencelog.ledgers.record_batch import encode_values
+from tests.support.network.http_client import http_client
 from tests.support.subscription_service import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 async def http(real: str, request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a new topic of one partition."""
     base = f"{real}/v1/topics/ns/{request.node.name}"[:150]
-    async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
+    async with http_client(base) as client:
         assert (await client.put(base)).status_code == 201
         yield client
 

@@ -18,6 +18,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.network.http_client import http_client
 
 URL = "/v1/topics/ns/t/messages"
 ONE = "/v1/topics/ns/t/partitions/0/messages"
@@ -224,7 +225,7 @@ async def test_an_append_that_a_closing_service_cuts_off_is_of_unknown_outcome(
         return asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(log, "append_message", hang)
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with http_client() as client:
         async with serve(app_over(fake_broker, fake_bookies)) as url:
             request = asyncio.create_task(client.post(url + URL, content=b"x"))
             await handed.wait()

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
+from tests.support.network.http_client import http_client
 
 MESSAGES = "/v1/topics/default/t/messages"
 TEXT = {"content-type": "text/plain"}
@@ -40,7 +41,7 @@ async def test_every_append_has_all_stages_and_they_are_its_time(tmp_path: Path,
     config = StandaloneConfig(tmp_path, "127.0.0.1:0", record_events=False)
     async with standalone(config) as service:
         url = service.announcement["http"]
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with http_client(url) as client:
             await client.put("/v1/topics/default/t")
             await client.post(way, content=b"x", headers=TEXT)
             before = await times(client)
@@ -64,7 +65,7 @@ async def test_a_duplicate_is_no_append(tmp_path: Path) -> None:
     config = StandaloneConfig(tmp_path, "127.0.0.1:0", record_events=False)
     async with standalone(config) as service:
         url = service.announcement["http"]
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with http_client(url) as client:
             await client.put("/v1/topics/default/t")
             for status in (201, 200):
                 answer = await client.post(MESSAGES, content=b"x", headers={"Idempotency-Key": "k"})

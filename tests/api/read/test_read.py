@@ -17,6 +17,7 @@ from fencelog.ledgers.record_batch import Message, encode_batch
 from fencelog.ledgers.record_batch.check import check_batch
 from fencelog.ledgers.record_batch.frames import read_frames
 from tests.support.fake_broker import FakeBookies, FakeBroker, FakeLog, Serve, app_over
+from tests.support.network.http_client import http_client
 
 URL = "/v1/topics/ns/t/partitions/0/messages"
 T = TopicName("ns", "t")
@@ -212,7 +213,7 @@ class TestLongPoll:
     async def test_it_ends_with_its_client(
         self, service: str, http: httpx.AsyncClient, log: FakeLog, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with httpx.AsyncClient(base_url=service, trust_env=False) as leaving:
+        async with http_client(service) as leaving:
             reading = asyncio.create_task(leaving.get(URL, params={"from": 10, "wait": 60}))
             await log.readers_are(1)
             reading.cancel()
@@ -314,7 +315,7 @@ async def test_closing_ends_what_waits(
     await fake_broker.topics.create(T, TopicConfig())
     log = await fake_broker.partition(T, 0)
     app = app_over(fake_broker, fake_bookies)
-    async with serve(app) as url, httpx.AsyncClient(base_url=url, trust_env=False) as http:
+    async with serve(app) as url, http_client(url) as http:
         polling = asyncio.create_task(http.get(URL, params={"wait": 60}))
         following = asyncio.create_task(http.get(URL, headers=EVENTS))
         await log.readers_are(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +20,9 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.network.http_client import http_client
 from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.until import until
 
 T = TopicName("ns", "t")
 URL = "/v1/topics/ns/t"
@@ -80,7 +81,7 @@ async def client(url: str) -> AsyncIterator[FencelogClient]:
 
 @pytest.fixture
 async def raw(url: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as raw:
+    async with http_client(url) as raw:
         yield raw
 
 
@@ -211,9 +212,7 @@ async def test_the_policy_switches_compaction_on(
     log.policy = log.policy.with_overrides({"compaction_ms": 1000})
     clock.clock_us = 10_000_000
     broker.compaction._wakeup.set()  # it need not wait for the next look
-    async with asyncio.timeout(5):
-        while log.compaction.horizon < 6:  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.01)
+    await until(lambda: log.compaction.horizon >= 6)
     assert (await raw.get(f"{PARTITION}/compaction")).json()["state"] == "ready"
     assert (await raw.get(f"{PARTITION}/internal")).json()["compaction"]["end_offset"] == 6
 

@@ -27,6 +27,7 @@ from fencelog.ledgers.rpc.wire import (
 )
 from tests.api.routing.link_peer import LinkPeer, link_peer
 from tests.api.routing.link_stage import Served, get
+from tests.support.until import until
 
 
 async def test_requests_share_one_connection(served: Served, links: Links) -> None:
@@ -68,8 +69,7 @@ async def test_an_idle_link_is_closed_and_dialled_again(
     monkeypatch.setattr(link_module, "LINK_IDLE_MS", 10)
     await (await links.request(served.url, get(b"/echo"), b"")).whole()
     (first,) = links._links.values()
-    while links._links:  # noqa: ASYNC110 - a timer closes it and sets no event
-        await asyncio.sleep(0.01)
+    await until(lambda: not links._links)  # a timer closes it
     assert first._connection is None
     answer = await links.request(served.url, get(b"/echo", "POST"), b"again")
     assert await answer.whole() == b"again"
@@ -169,9 +169,8 @@ async def test_frames_that_answer_nothing_end_the_link(
 async def _never_read(links: Links, url: str) -> None:
     """Wait for the end of an answer without taking any of it."""
     answer = await links.request(url, get(b"/echo"), b"")
-    while answer._error is None:  # noqa: ASYNC110 - frames set it, but no event
-        await asyncio.sleep(0.01)
-    raise answer._error
+    await until(lambda: answer._error is not None)
+    await answer.whole()
 
 
 async def test_a_broker_that_is_another_one_is_not_asked(served: Served, links: Links) -> None:

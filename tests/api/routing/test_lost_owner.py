@@ -21,6 +21,8 @@ from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.api.routing import slow_owner
 from tests.support.fake_broker import FakeBroker, FakeLog
+from tests.support.network.http_client import http_client
+from tests.support.until import until
 
 URL = "/v1/topics/ns/t/messages"
 T = TopicName("ns", "t")
@@ -75,8 +77,7 @@ async def test_appends_in_flight_to_a_lost_process_are_of_unknown_outcome(
     monkeypatch.setattr(link_module, "LINK_PING_MS", 100)
     process, fake_broker.elsewhere[T, 0] = owner_process
     posts = await posted(http, MANY)
-    while len(forwarded) < MANY:  # noqa: ASYNC110 - tasks of other connections set no event
-        await asyncio.sleep(0.01)
+    await until(lambda: len(forwarded) >= MANY)
     await asyncio.sleep(0.3)
     assert not any(post.done() for post in posts)
     os.kill(process.pid, how)
@@ -160,7 +161,7 @@ async def test_an_event_stream_that_nobody_reads_stops_no_append(
     headers = {"accept": "text/event-stream"}
     read = "/v1/topics/ns/t/partitions/0/messages?from=0"
     async with (
-        httpx.AsyncClient(base_url=service, trust_env=False) as slow,
+        http_client(service) as slow,
         slow.stream("GET", read, headers=headers) as stream,
     ):
         lines = stream.aiter_lines()

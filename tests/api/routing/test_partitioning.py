@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import quote
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -24,6 +23,7 @@ from fencelog.ledgers.record_batch import (
     encode_values,
 )
 from fencelog.ledgers.record_batch.frames import read_frames
+from tests.support.network.http_client import http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,27 +63,27 @@ Way = Callable[[str, FencelogClient, str], Awaitable[None]]
 
 
 async def raw_header(url: str, _: FencelogClient, topic: str) -> None:
-    async with httpx.AsyncClient(base_url=f"{url}/v1/topics/{topic}", trust_env=False) as http:
+    async with http_client(f"{url}/v1/topics/{topic}") as http:
         for key in KEYS:
             headers = {"Fencelog-Key": key.decode()}
             assert (await http.post("/messages", headers=headers)).status_code == 201
 
 
 async def raw_query(url: str, _: FencelogClient, topic: str) -> None:
-    async with httpx.AsyncClient(base_url=f"{url}/v1/topics/{topic}", trust_env=False) as http:
+    async with http_client(f"{url}/v1/topics/{topic}") as http:
         for key in KEYS:
             assert (await http.post(f"/messages?key={quote(key)}")).status_code == 201
 
 
 async def raw_base64(url: str, _: FencelogClient, topic: str) -> None:
-    async with httpx.AsyncClient(base_url=f"{url}/v1/topics/{topic}", trust_env=False) as http:
+    async with http_client(f"{url}/v1/topics/{topic}") as http:
         for key in KEYS:
             headers = {"Fencelog-Key-Base64": base64.b64encode(key).decode()}
             assert (await http.post("/messages", headers=headers)).status_code == 201
 
 
 async def _batch(url: str, topic: str, media_type: str, body: bytes) -> None:
-    async with httpx.AsyncClient(base_url=f"{url}/v1/topics/{topic}", trust_env=False) as http:
+    async with http_client(f"{url}/v1/topics/{topic}") as http:
         headers = {"Content-Type": media_type}
         answer = await http.post("/messages:batch", content=body, headers=headers)
     assert answer.status_code == 201

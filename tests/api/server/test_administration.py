@@ -8,11 +8,11 @@ import sys
 import threading
 from typing import Any
 
-import httpx
 import pytest
 
 from fencelog.api.server.administration import Administration
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.network.http_client import http_client
 
 NEEDED_LATER = {"fastapi", "starlette", "pydantic"}
 """What the administration alone needs, which takes as long to import as all the rest."""
@@ -85,7 +85,7 @@ async def test_appends_reads_and_health_do_not_wait_for_it(
 ) -> None:
     app = app_over(fake_broker, fake_bookies)
     build = HeldBuild(await app.administration.framework())
-    async with serve(app) as url, httpx.AsyncClient(base_url=url, trust_env=False) as http:
+    async with serve(app) as url, http_client(url) as http:
         await http.put("/v1/topics/ns/t")
         app.administration = Administration(build)
         topics = asyncio.create_task(http.get("/v1/topics"))

@@ -26,6 +26,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, decode_batch
 from tests.support.broker_stage import SteppingHost
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.until import until
 
 PATH = "/v1/topics/ns/t/messages"
 T = TopicName("ns", "t")
@@ -154,8 +155,7 @@ async def test_what_comes_before_the_answer_waits_for_it(
     log = fake_broker.logs[T, 0]
     log.answers_after = asyncio.Event()
     await connection.send(post(b"1"))
-    while len(log.entries) < 2:  # noqa: ASYNC110 - the broker sets no event
-        await asyncio.sleep(0.005)
+    await until(lambda: len(log.entries) >= 2)
     for chunk in (post(b"2"), post(b"3")[:50], post(b"3")[50:]):
         await connection.send(chunk)
         await asyncio.sleep(0.01)
@@ -268,8 +268,7 @@ async def test_a_closing_server_answers_what_is_under_way(
             log = fake_broker.logs[T, 0]
             log.answers_after = asyncio.Event()
             await client.send(post(b"1"))
-            while len(log.entries) < 2:  # noqa: ASYNC110 - the broker sets no event
-                await asyncio.sleep(0.005)
+            await until(lambda: len(log.entries) >= 2)
             asyncio.get_running_loop().call_later(0.3, log.answers_after.set)
         status, headers, document = await client.answer()
     assert (status, document["offset"], headers["connection"]) == (201, 1, "close")

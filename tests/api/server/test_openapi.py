@@ -19,6 +19,7 @@ from fencelog.api.server.openapi import complete_document
 from fencelog.api.server.operation import Operation
 from fencelog.api.server.operations import OPERATIONS
 from fencelog.api.server.parameters import REQUIRED
+from tests.support.network.http_client import http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,7 +62,7 @@ async def http(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.
     config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
     async with (
         standalone(config) as service,
-        httpx.AsyncClient(base_url=service.announcement["http"], trust_env=False) as client,
+        http_client(service.announcement["http"]) as client,
     ):
         for path in ("/v1/topics/ns/t", "/v1/topics/ns/t/subscriptions/s"):
             (await client.put(path, json={})).raise_for_status()

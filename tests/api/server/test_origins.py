@@ -11,6 +11,7 @@ import pytest
 from fencelog.api.server.origins_core import Origins
 from fencelog.broker.names import TopicName
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.network.http_client import http_client
 
 PAGE = "https://console.example"
 TOPIC = "/v1/topics/ns/t"
@@ -64,7 +65,7 @@ async def test_an_allowed_page_writes_and_sees_the_answers(
 ) -> None:
     app = app_over(fake_broker, fake_bookies)
     app.origins = Origins(allowed=["https://other", PAGE])
-    async with serve(app) as url, httpx.AsyncClient(base_url=url, trust_env=False) as http:
+    async with serve(app) as url, http_client(url) as http:
         asks = {"origin": PAGE, "access-control-request-method": "PUT"}
         preflight = await http.options(TOPIC, headers=asks)
         assert preflight.status_code == 204
@@ -95,7 +96,7 @@ async def test_the_owner_is_not_asked_again_who_may_write(
     async with (
         serve(app_over(owner, fake_bookies)) as owner_url,
         serve(other) as url,
-        httpx.AsyncClient(base_url=url, trust_env=False) as http,
+        http_client(url) as http,
     ):
         owner.topics = entry.topics
         (await http.put(TOPIC, headers={"host": "known.example"})).raise_for_status()

@@ -266,10 +266,11 @@ class TestLag:
             await post(a, *"xyz", partition=partition)
         empty = await ok(await b.http.get(f"{a.sub}/lag"))
         assert empty == {"interval_ms": 10_000, "since_us": None, "backlog_messages": []}
-        await a.broker.lag_history.sample()
+        tick = a.broker.host.now_us() // 10_000_000
+        await a.broker.lag_history.sample(tick)
         assert await ok(await b.http.get(f"{a.sub}/lag")) == empty
         for site in two:
-            await site.broker.lag_history.sample()
+            await site.broker.lag_history.sample(tick)
         lag = await ok(await b.http.get(f"{a.sub}/lag"))
         assert lag["backlog_messages"][-1] == 6
         assert lag["since_us"] % 10_000_000 == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.api.subscriptions.lag_core import NO_LAG, Lag, added_up, lag_of
-from fencelog.broker.background.lag_history import LAG_SAMPLE_US, CursorSamples
-from fencelog.broker.limits import LAG_SAMPLE_MS
+from fencelog.api.subscriptions.lag_core import NO_LAG, Lag, added_up, lag_of, recent_part
+from fencelog.broker.background.samples import Samples
+from fencelog.broker.limits import LAG_SAMPLE_MS, LAG_SAMPLES, RECENT_LAG_SAMPLES
+
+LAG_SAMPLE_US = LAG_SAMPLE_MS * 1000
 
 
 def lag(begin: int, *messages: int | None) -> Lag:
@@ -14,7 +16,7 @@ def lag(begin: int, *messages: int | None) -> Lag:
 
 
 def test_the_time_of_the_first_sample_follows_from_the_newest() -> None:
-    samples = CursorSamples(7, 1)
+    samples = Samples(7, 1, LAG_SAMPLES)
     samples.add(9, 3)
     assert lag_of(samples) == lag(7, 1, None, 3)
     assert lag_of(None) == NO_LAG
@@ -34,3 +36,11 @@ def test_the_time_of_the_first_sample_follows_from_the_newest() -> None:
 )
 def test_samples_of_one_time_are_added_up(parts: list[Lag], sum_: Lag) -> None:
     assert added_up(parts) == sum_
+
+
+def test_the_recent_part_is_that_of_the_last_minutes() -> None:
+    hour = lag(100, *range(LAG_SAMPLES))
+    begin = LAG_SAMPLES - RECENT_LAG_SAMPLES
+    assert recent_part(hour) == lag(100 + begin, *range(begin, LAG_SAMPLES))
+    assert recent_part(lag(5, 1, None)) == lag(5, 1, None)
+    assert recent_part(NO_LAG) == NO_LAG

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, Request, async_playwright
+from playwright.async_api import Browser, Error, Page, Request, Route, async_playwright
 
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
+from fencelog.api.server.together import TOGETHER_PATH
+from tests.support.network.http_client import http_client
 
 TOPIC = "shop/orders"
 TIMEOUT_MS = 10_000
 _COMPLAINTS = ("error", "warning")
 
 OpenPage = Callable[..., AbstractAsyncContextManager[Page]]
+
+
+def reads(path: str) -> re.Pattern[str]:
+    """Return the pattern of requests that read a path which contains this, with others."""
+    return re.compile(re.escape(TOGETHER_PATH) + ".*" + re.escape(quote(path, safe="")))
+
+
+async def answer_part(route: Route, path: str, body: Any, status: int = 200) -> None:
+    """Answer a request for what contains ``path`` with this body, and whatever else it asks for as
+    the service does."""
+    asked = parse_qsl(urlsplit(route.request.url).query)
+    others = [(name, value) for name, value in asked if name != "path" or path not in value]
+    url = f"{route.request.url.partition('?')[0]}?{urlencode(others)}"
+    lines = [
+        json.dumps({"path": value, "status": status, "etag": None, "body": body}) + "\n"
+        for name, value in asked
+        if name == "path" and path in value
+    ]
+    with suppress(Error):  # The page is closed while others still answer.
+        answer = await route.fetch(url=url)
+        await route.fulfill(response=answer, body=await answer.text() + "".join(lines))
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
@@ -42,7 +68,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str
     config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
     async with standalone(config) as service:
         url = service.announcement["http"]
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        async with http_client(url) as http:
             await _fill(http)
         yield url
 
@@ -89,6 +115,21 @@ def axe() -> str:
 def open_page(browser: Browser, service: str) -> OpenPage:
     """Open a page of the console, see ``page_opener``."""
     return page_opener(browser, service)
+
+
+async def cpu_ms(page: Page, script: str, times: int) -> float:
+    """Return the processor time that the page takes for each of so many steps of a script: unlike
+    the time that passes, it does not grow with what else runs on the machine."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    async def used_s() -> float:
+        metrics = (await session.send("Performance.getMetrics"))["metrics"]
+        return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+
+    before_s = await used_s()
+    await page.evaluate(script, times)
+    return (await used_s() - before_s) * 1000 / times
 
 
 def page_opener(browser: Browser, service: str) -> OpenPage:

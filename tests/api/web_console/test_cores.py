@@ -103,7 +103,7 @@ async def test_a_ledger_that_was_closed_before_an_idle_owner_was_lost_was_not_fe
         {"partition": 0, "epoch": 3, "from": {"broker_id": "c", "ended": "unreachable"}},
     ]
     code = """async ([said, events]) => { const m = await import('./ledger_model.js');
-        return m.story(m.modelOf(said, m.endingsOf(events, 0)))[2] }"""
+        return m.story(m.modelOf(said, m.happenedIn(events, 0)))[2] }"""
     assert await modules.evaluate(code, [said, events]) == (
         "1970-01-01 00:00:03: a took the partition over from c, whose port refused connections. "
         "Ledger 1 had been closed in good order before offset 100, and a went on in ledger 2 "
@@ -142,7 +142,7 @@ async def test_how_the_owner_before_ended_is_told_where_an_event_knows_it(
         {"partition": 0, "epoch": 1, "from": None},
     ]
     code = """async ([said, events]) => { const m = await import('./ledger_model.js');
-        const model = m.modelOf(said, m.endingsOf(events, 0));
+        const model = m.modelOf(said, m.happenedIn(events, 0));
         return [m.story(model)[1], m.spokenName(model.ledgers[0])] }"""
     told, spoken = await modules.evaluate(code, [answer(), events])
     sentence, name = did
@@ -165,6 +165,47 @@ async def test_an_owner_that_wrote_nothing_is_told(modules: Page) -> None:
         ),
     ]
     assert await model(modules, "model.epochs.map((each) => each.previous)", said) == ["", "c"]
+
+
+async def test_the_time_of_a_change_of_bookies_is_told_where_an_event_knows_it(
+    modules: Page,
+) -> None:
+    event = {"partition": 0, "kind": "ensemble_change", "epoch": 1, "from": None}
+    change = event | {"ledger_id": 1, "time_us": 5_000_000, "detail": {"first_entry": 25}}
+    others = [change | {"partition": 1, "time_us": 1}, change | {"ledger_id": 2, "time_us": 2}]
+    code = """async ([said, events]) => { const m = await import('./ledger_model.js');
+        return m.story(m.modelOf(said, m.happenedIn(events, 0)))[0] }"""
+    told = "Ledger 1, from about offset 50 on: b4 took the place of b2, which did not answer."
+    assert await modules.evaluate(code, [answer(), others]) == told
+    with_time = await modules.evaluate(code, [answer(), [*others, change]])
+    assert with_time == f"1970-01-01 00:00:05: {told}"
+
+
+async def test_what_bookies_list_counts_where_they_answer(modules: Page) -> None:
+    ledger = {
+        "fragments": [{"firstEntry": 0, "lastEntry": 9, "bookies": ["a", "b", "c", "d"]}],
+        "quorums": [4, 4, 2],
+        "lost": ["d"],
+    }
+    said = {"expected": 10, "held": 10, "missing": [], "are_more": False, "in_limbo": False}
+    bookies = [
+        said | {"bookie_id": "a", "problem": None},
+        said
+        | {"bookie_id": "b", "problem": None, "held": 6, "missing": [[1, 1], [3, 5]]}
+        | {"are_more": True, "in_limbo": True},
+        said | {"bookie_id": "c", "problem": "no answer within 2 s", "held": 0},
+    ]
+    code = """async ([ledger, copies]) => (await import('./ledger_model.js'))
+        .copiesOf(ledger, copies)
+        .map((each) => [each.bookie, each.held, each.missing, each.isLacking])"""
+    assert await modules.evaluate(code, [ledger, {"bookies": bookies}]) == [
+        ["a", 10, "nothing", False],
+        ["b", 6, "1, 3 \u2013 5, …; in limbo: it may have forgotten what is missing", True],
+        ["c", None, "not known: no answer within 2 s", False],
+        ["d", None, "all, as far as is known", True],
+    ]
+    unknown = await modules.evaluate(code, [ledger, None])
+    assert unknown[0] == ["a", None, "not known", False]
 
 
 async def test_each_bookie_has_its_share_of_a_striped_ledger(modules: Page) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
-from tests.api.web_console.conftest import TOPIC, OpenPage
+from tests.api.web_console.conftest import TOPIC, OpenPage, cpu_ms
 from tests.api.web_console.keyboard import tab_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -19,18 +20,18 @@ MANY = 100_000
 BATCH = 10_000
 SLOW_MS = 60_000
 MAX_KEY_MS = 50
+"""The processor's time for a key."""
+
 MOST_ROWS = 60
 
-PRESS_UP = """async () => {
-    const list = document.querySelector('.list'), took = [];
-    for (let n = 0; n < 12; n += 1) {
-        const began = performance.now(), before = list.getAttribute('aria-activedescendant');
+PRESS_UP = """async (times) => {
+    const list = document.querySelector('.list');
+    for (let n = 0; n < times; n += 1) {
+        const before = list.getAttribute('aria-activedescendant');
         list.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowUp', bubbles: true}));
         await new Promise((done) => { requestAnimationFrame(() => { setTimeout(done); }); });
         if (list.getAttribute('aria-activedescendant') === before) throw new Error('no effect');
-        took.push(performance.now() - began);
     }
-    return took;
 }"""
 
 
@@ -56,9 +57,9 @@ async def test_a_hundred_thousand_messages_are_few_elements_and_answer_keys_at_o
         await page.keyboard.press("End")
         await expect(page.locator("[aria-selected=true]")).to_contain_text("99,999")
         assert await rows.count() <= MOST_ROWS
-        took: list[float] = await page.evaluate(PRESS_UP)
-        print(f"a key among {MANY:,} messages took {min(took):.0f} ms")  # noqa: T201 - measured
-        assert min(took) <= MAX_KEY_MS, took
+        took_ms = await cpu_ms(page, PRESS_UP, 12)
+        print(f"a key among {MANY:,} messages took {took_ms:.0f} ms")  # noqa: T201 - measured
+        assert 0 < took_ms <= MAX_KEY_MS
         await page.keyboard.press("/")
         await page.keyboard.type("message 77777")
         await expect(about).to_contain_text("1 message of 100,000 loaded", timeout=SLOW_MS)
@@ -93,3 +94,108 @@ async def test_a_range_is_saved_as_lines_of_json(open_page: OpenPage) -> None:
         await page.get_by_label("Last offset", exact=True).fill("x")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("“x” is no offset.")).to_be_visible()
+
+
+async def test_a_search_goes_on_beyond_what_is_loaded_until_it_is_stopped(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    topic = "/v1/topics/long/searched"
+    (await http.put(topic)).raise_for_status()
+    for first in range(0, 40_000, BATCH):
+        messages = [{"text": f"message {n:05}"} for n in range(first, first + BATCH)]
+        (await http.post(f"{topic}/messages:batch", json={"messages": messages})).raise_for_status()
+    async with open_page("?screen=messages&topic=long/searched&partition=0") as page:
+        await page.wait_for_selector(".row")
+        await page.keyboard.press("/")
+        await page.keyboard.type("7777")
+        await expect(page.locator("[data-picture=empty]")).to_contain_text("search further")
+        await tab_to(page, "Search further")
+        await page.keyboard.press("Enter")
+        about = page.get_by_text(re.compile("^Search(ing|ed) from"))
+        done = "Searched from offset 200 to 40,000: 4 messages found."
+        await expect(about).to_contain_text(done, timeout=SLOW_MS)
+        await expect(page.locator(".row .value").first).to_have_text("message 07777")
+        assert await page.locator(".row").count() == 4
+        await expect(page.get_by_role("button", name="Search further")).to_have_count(0)
+        await page.get_by_role("button", name="Load them all from there").press("Enter")
+        await page.get_by_label("Filter what is loaded").fill("")
+        await expect(page.locator(".row .offset").first).to_have_text("200")
+        held: asyncio.Queue[Route] = asyncio.Queue()
+        await page.route("**/messages?**", held.put)
+        await page.get_by_label("Filter what is loaded").fill("39999")
+        await page.get_by_role("button", name="Search further").press("Enter")
+        first_page = await held.get()
+        await expect(about).to_contain_text("Searching from offset 400")
+        await page.get_by_role("button", name="Stop the search").press("Enter")
+        await first_page.continue_()
+        await expect(about).to_contain_text("Searched from offset 400 to 10,400: 0 messages found.")
+        await page.unroute("**/messages?**")
+        await page.get_by_role("button", name="Search further").press("Enter")
+        await expect(about).to_contain_text("to 40,000: 1 message found.", timeout=SLOW_MS)
+
+
+async def test_the_compacted_view_is_beside_the_log(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    topic = "/v1/topics/shop/compacted"
+    (await http.put(topic, json={"compaction_ms": 3_600_000})).raise_for_status()
+    messages = [{"text": f"v{n}", "key": f"k{n % 2}"} for n in range(6)]
+    (await http.post(f"{topic}/messages:batch", json={"messages": messages})).raise_for_status()
+    (await http.post(f"{topic}/partitions/0:compact")).raise_for_status()
+    async with asyncio.timeout(30):
+        while True:
+            state = (await http.get(f"{topic}/partitions/0/compaction")).json()
+            if state["state"] == "ready" and state["messages"] == 2:
+                break
+            await asyncio.sleep(0.1)
+    async with open_page("?screen=messages&topic=shop/compacted&partition=0") as page:
+        rows = page.locator(".row .value")
+        await expect(rows).to_have_count(6)
+        await page.get_by_label("View").select_option("the compacted view")
+        await expect(rows).to_have_text(["v4", "v5"])
+        await expect(page.get_by_text("Offsets have gaps.")).to_be_visible()
+        assert "view=compacted" in page.url
+        await page.reload()
+        await expect(rows).to_have_text(["v4", "v5"])
+        await page.get_by_label("View").select_option("the log")
+        await expect(rows).to_have_count(6)
+
+
+async def test_what_is_appended_by_hand_has_a_key_a_time_and_headers(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    (await http.put("/v1/topics/shop/written")).raise_for_status()
+    async with open_page(
+        "?screen=messages&topic=shop/written&partition=0", expects=("status of 413",)
+    ) as page:
+        await tab_to(page, "Append a message")
+        await page.keyboard.press("Enter")
+        form = page.locator("fencelog-append form")
+        send = page.get_by_role("button", name="Append to this partition")
+        await form.get_by_label("Event time").fill("soon")
+        await form.get_by_label("Headers").fill("no header")
+        await form.get_by_label("Value is").select_option("JSON")
+        await form.get_by_label("Value", exact=True).fill("{")
+        await send.press("Enter")
+        await expect(form.get_by_role("alert")).to_have_count(3)
+        wrong = form.get_by_label("Event time")
+        await expect(wrong).to_be_focused()
+        await expect(wrong).to_have_attribute("aria-invalid", "true")
+        await expect(wrong).to_have_accessible_description(re.compile("^“soon” is no time"))
+        await wrong.fill("2026-01-31 12:00:00")
+        await form.get_by_label("Headers").fill("trace: 4bf92f\nTeam: a: b")
+        await form.get_by_label("Value", exact=True).fill('{"n": 1.0}')
+        await form.get_by_label("Key").fill("k" * 70_000)
+        await send.press("Enter")
+        await expect(form.get_by_role("alert")).to_contain_text("key: 70000 bytes, at most")
+        await expect(form.get_by_label("Key")).to_be_focused()
+        await form.get_by_label("Key").fill("käse")
+        await send.press("Enter")
+        await expect(page.get_by_text("Appended at offset 0.")).to_be_visible()
+        await expect(form.get_by_role("alert")).to_have_count(0)
+        await expect(page.locator(".row .key")).to_have_text("käse")
+    read = await http.get("/v1/topics/shop/written/partitions/0/messages")
+    (message,) = read.json()["messages"]
+    assert message["text"] == '{"n": 1.0}'
+    assert (message["key"], message["event_time"]) == ("käse", 1_769_860_800_000_000)
+    assert message["headers"] == {"trace": "4bf92f", "Team": "a: b"}

@@ -4,18 +4,17 @@ different pictures."""
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.api.web_console.conftest import OpenPage
+from tests.api.web_console.conftest import OpenPage, answer_part, reads
 from tests.api.web_console.keyboard import tab_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-DOCTOR = "**/v1/admin/doctor**"
+DOCTOR = "/v1/admin/doctor"
 FINDING = {
     "kind": "bookie_read_only",
     "severity": "warning",
@@ -27,9 +26,9 @@ FINDING = {
 }
 
 
-def report(*findings: dict[str, Any]) -> str:
+def report(*findings: dict[str, Any]) -> dict[str, Any]:
     found = {"severity": "warning", "findings": findings, "took_ms": 1, "scanned": False}
-    return json.dumps(found | {"examined_us": 10_800_000_000})
+    return found | {"examined_us": 10_800_000_000}
 
 
 async def to_overview(page: Page) -> None:
@@ -40,9 +39,9 @@ async def test_a_finding_says_how_bad_what_since_when_and_what_helps(open_page: 
     async with open_page("?screen=nothing") as page:
 
         async def answer(route: Route) -> None:
-            await route.fulfill(body=report(FINDING), content_type="application/json")
+            await answer_part(route, DOCTOR, report(FINDING))
 
-        await page.route(DOCTOR, answer)
+        await page.route(reads(DOCTOR), answer)
         await to_overview(page)
         found = page.locator(".finding")
         await expect(found.locator(".severity")).to_have_text("Warning")
@@ -60,26 +59,26 @@ async def test_a_finding_says_how_bad_what_since_when_and_what_helps(open_page: 
 async def test_loading_failed_refused_old_and_healthy_are_different_pictures(
     open_page: OpenPage,
 ) -> None:
-    expects = ("Failed to load", "status of 403")
+    expects = ("Failed to load",)
     async with open_page("?screen=nothing", expects=expects) as page:
         held: asyncio.Queue[Route] = asyncio.Queue()
-        await page.route(DOCTOR, held.put)
+        await page.route(reads(DOCTOR), held.put)
         await to_overview(page)
         section = page.locator("section[aria-label='What is wrong']")
         await expect(section.locator("[data-picture=loading]")).to_be_visible()
         await (await held.get()).abort()
         await expect(section.locator("[data-picture=failed]")).to_contain_text("does not answer")
-        await (await held.get()).fulfill(body=report(), content_type="application/json")
+        await answer_part(await held.get(), DOCTOR, report())
         await expect(section.locator("[data-picture=empty]")).to_contain_text("Nothing is wrong")
-        await (await held.get()).fulfill(body=report(FINDING), content_type="application/json")
+        await answer_part(await held.get(), DOCTOR, report(FINDING))
         await expect(section.locator(".finding")).to_have_count(1)
         await (await held.get()).abort()
         await expect(section.locator("[data-picture=failed]")).to_contain_text("This is old")
         await expect(section.locator(".finding")).to_have_count(1)
-        problem = json.dumps({"detail": "no permission", "code": "forbidden", "retryable": False})
-        await (await held.get()).fulfill(status=403, body=problem, content_type="application/json")
+        problem = {"detail": "no permission", "code": "forbidden", "retryable": False}
+        await answer_part(await held.get(), DOCTOR, problem, 403)
         await expect(section.locator("[data-picture=refused]")).to_contain_text("no permission")
-        await page.unroute(DOCTOR)
+        await page.unroute(reads(DOCTOR))
 
 
 async def test_every_ledger_is_looked_at_on_request(open_page: OpenPage) -> None:
@@ -93,9 +92,7 @@ async def test_every_ledger_is_looked_at_on_request(open_page: OpenPage) -> None
 async def test_many_findings_are_cut_short_and_counted(open_page: OpenPage) -> None:
     async with open_page("?screen=nothing") as page:
         many = report(*(FINDING | {"subject": f"b{number}"} for number in range(60)))
-        await page.route(
-            DOCTOR, lambda route: route.fulfill(body=many, content_type="application/json")
-        )
+        await page.route(reads(DOCTOR), lambda route: answer_part(route, DOCTOR, many))
         await to_overview(page)
         await expect(page.locator(".finding")).to_have_count(50)
         await expect(page.get_by_text("and 10 more")).to_be_visible()

@@ -10,8 +10,9 @@ import httpx
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.api.web_console.conftest import TOPIC, OpenPage
+from tests.api.web_console.conftest import TOPIC, OpenPage, answer_part, cpu_ms, reads
 from tests.api.web_console.keyboard import active, tab_to
+from tests.support.network.http_client import http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -30,7 +31,7 @@ SCREENS = {
 }
 ELEMENTS = (
     *("console", "overview", "topics", "topic", "partition", "messages", "cluster"),
-    *("subscriptions", "subscription", "troubles", "copyable", "timeline", "bookies"),
+    *("subscriptions", "subscription", "troubles", "copyable", "timeline", "bookies", "append"),
 )
 """All custom elements, without what their names begin with."""
 
@@ -39,19 +40,20 @@ MAX_OPEN_MS = 1000
 
 FAILURE_SHOWN_MS = 3000
 
-MAX_KEY_MS = 50
-"""The time from a key to the next picture of a chain of 1,000 ledgers."""
+SETTLED_S = 0.4
+"""The time after which a page has asked for all that it opens with."""
 
-PRESS_LEFT = """async () => {
-    const took = [];
-    for (let n = 0; n < 12; n += 1) {
-        const began = performance.now(), before = document.activeElement;
+MAX_KEY_MS = 50
+"""The time from a key to the next picture of a chain of 1,000 ledgers, of the processor's
+time."""
+
+PRESS_LEFT = """async (times) => {
+    for (let n = 0; n < times; n += 1) {
+        const before = document.activeElement;
         before.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));
         await new Promise((done) => { requestAnimationFrame(() => { setTimeout(done); }); });
         if (document.activeElement === before) throw new Error('the key has no effect');
-        took.push(performance.now() - began);
     }
-    return took;
 }"""
 
 
@@ -70,6 +72,30 @@ async def test_axe_finds_nothing_and_no_width_scrolls_sideways(
                 "axe.run().then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))"
             )
             assert found == [], (scheme, width)
+
+
+@pytest.mark.parametrize("query", [query for query in SCREENS if "nothing" not in query])
+async def test_a_screen_opens_with_one_request(open_page: OpenPage, query: str) -> None:
+    """Whatever it asks for later is not needed: no part of it is loading when this one is
+    answered."""
+    async with open_page("?screen=nothing", expects=("Failed to load",)) as page:
+        asked: list[str] = []
+        at_opening: list[str] = []
+
+        async def only_the_first(route: Route) -> None:
+            asked.append(route.request.url)
+            if len(asked) == 1:
+                await asyncio.sleep(SETTLED_S)
+                at_opening.extend(asked)
+                await route.continue_()
+            else:
+                await route.abort()
+
+        await page.route("**/v1/**", only_the_first)
+        await page.goto(page.url.replace("?screen=nothing", query))
+        await page.wait_for_selector(SCREENS[query])
+        await expect(page.locator("[data-picture=loading]")).to_have_count(0)
+        assert len(at_opening) == 1, at_opening
 
 
 async def test_from_the_overview_to_a_ledger_by_keyboard(open_page: OpenPage) -> None:
@@ -145,13 +171,14 @@ async def test_a_key_moves_along_a_thousand_ledgers_at_once(
 ) -> None:
     view = await thousand_ledgers(http)
     async with open_page("?screen=nothing") as page:
-        await page.route("**/chain**", lambda route: route.fulfill(json=view))
+        await page.route(reads("/chain"), lambda route: answer_part(route, "/chain", view))
         await page.goto(page.url.replace("?screen=nothing", PARTITION))
         await expect(page.locator(".seg")).to_have_count(40)
         await expect(page.get_by_text("960 older ledgers")).to_be_visible()
         await page.locator(".seg[tabindex='0']").focus()
-        took: list[float] = await page.evaluate(PRESS_LEFT)
-        assert min(took) <= MAX_KEY_MS, took
+        took_ms = await cpu_ms(page, PRESS_LEFT, 12)
+        print(f"a key among 1,000 ledgers took {took_ms:.0f} ms")  # noqa: T201 - measured
+        assert 0 < took_ms <= MAX_KEY_MS
         await expect(page.locator("#ledger-title")).to_have_text("Ledger 1027")
 
 
@@ -195,7 +222,7 @@ async def test_the_address_is_the_state(open_page: OpenPage) -> None:
 
 async def test_the_tail_moves_while_one_looks(open_page: OpenPage, service: str) -> None:
     topic = "/v1/topics/shop/moving"
-    async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+    async with http_client(service) as http:
         (await http.put(topic)).raise_for_status()
         (await http.post(f"{topic}/messages", content="x")).raise_for_status()
         async with open_page("?screen=partition&topic=shop/moving&partition=0") as page:
@@ -231,7 +258,7 @@ async def test_messages_are_sought_read_filtered_and_appended_by_keyboard(
 async def test_a_message_that_is_appended_by_hand_arrives_while_the_tail_is_followed(
     open_page: OpenPage, service: str
 ) -> None:
-    async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+    async with http_client(service) as http:
         (await http.put("/v1/topics/shop/by-hand")).raise_for_status()
     async with open_page("?screen=messages&topic=shop/by-hand&partition=0&live=1") as page:
         await expect(page.locator(".empty")).to_be_visible()
@@ -239,7 +266,8 @@ async def test_a_message_that_is_appended_by_hand_arrives_while_the_tail_is_foll
         await page.keyboard.press("Enter")
         await page.get_by_label("Key (optional)").focus()
         await page.keyboard.type("käse")
-        await page.keyboard.press("Tab")
+        for _ in ("event time", "headers", "form", "value"):
+            await page.keyboard.press("Tab")
         await page.keyboard.type("<b>hello</b>")
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
@@ -307,7 +335,7 @@ async def test_nothing_and_refused_are_two_pictures(open_page: OpenPage) -> None
             "No topic has such a name"
         )
     absent = "?screen=partition&topic=shop/absent&partition=0"
-    async with open_page(absent, expects=("status of 404",)) as page:
+    async with open_page(absent) as page:
         picture = page.locator("[data-picture=refused]")
         await expect(picture).to_contain_text("there is no topic shop/absent")
 
@@ -325,7 +353,7 @@ async def test_loading_and_failed_are_two_pictures(open_page: OpenPage) -> None:
             else:
                 await route.abort()
 
-        await page.route("**/v1/admin/topics**", hold)
+        await page.route(reads("/v1/admin/topics"), hold)
         await page.get_by_role("link", name="Topics").press("Enter")
         await expect(page.locator("[data-picture=loading]")).to_contain_text("Loading the topics")
         await held[0].abort()
@@ -344,7 +372,7 @@ async def test_a_broker_that_is_gone_shows_within_three_seconds(open_page: OpenP
 
 
 async def test_a_thousand_topics_are_there_at_once(open_page: OpenPage, service: str) -> None:
-    async with httpx.AsyncClient(base_url=service, trust_env=False) as http:
+    async with http_client(service) as http:
         for number in range(1000):
             (await http.put(f"/v1/topics/many/t{number:04}")).raise_for_status()
     async with open_page("?screen=topics&contains=many/") as page:

@@ -64,7 +64,9 @@ async def test_a_lag_over_time_is_drawn_between_its_gaps(modules: Page) -> None:
 
 
 async def test_the_trend_is_in_words(modules: Page) -> None:
-    trends = await core(modules, "[[], [4], [4, 9], [9, 10, 4], [4, 5, 4]].map(m.trend)")
+    trends = await core(
+        modules, "[[], [null, 4], [null, 4, 9], [9, 10, 4], [4, 5, 4]].map(m.trend)"
+    )
     assert trends == ["", "", "+5", "-5", "steady"]
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from fencelog.api.admin.event_log import EVENTS_PATH
 from fencelog.broker.cluster.events_core import EventKind
-from tests.api.web_console.conftest import OpenPage
+from tests.api.web_console.conftest import OpenPage, answer_part, reads
 from tests.api.web_console.keyboard import tab_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -43,16 +43,18 @@ async def test_events_are_listed_narrowed_and_paged(open_page: OpenPage) -> None
     asked: list[dict[str, str]] = []
 
     async def answer(route: Route) -> None:
-        query = parse_qs(urlsplit(route.request.url).query)
+        together = parse_qs(urlsplit(route.request.url).query)["path"]
+        (path,) = (each for each in together if EVENTS_PATH in each)
+        query = parse_qs(urlsplit(path).query)
         asked.append({name: value for name, (value,) in query.items()})
         kind, before = asked[-1].get("kind"), int(asked[-1].get("before", 99))
         events = [one for one in EVENTS if kind in (None, one["kind"]) and one["offset"] < before]
         older = 41 if before == 99 and kind is None else None
-        body = json.dumps({"events": events, "older": older, "newer": 43})
-        await route.fulfill(body=body, content_type="application/json")
+        body = {"events": events, "older": older, "newer": 43}
+        await answer_part(route, EVENTS_PATH, body)
 
     async with open_page("?screen=nothing") as page:
-        await page.route("**/v1/admin/events**", answer)
+        await page.route(reads(EVENTS_PATH), answer)
         await page.get_by_role("link", name="Cluster").press("Enter")
         rows = page.get_by_role("region", name="Events").locator("tbody tr")
         await expect(rows).to_have_count(2)

@@ -44,6 +44,7 @@ class Cursors:
 class Log:
     def __init__(self, partition: int) -> None:
         self.name = f"t1/{partition}"
+        self.partition = partition
         self.subscriptions = Cursors()
 
 

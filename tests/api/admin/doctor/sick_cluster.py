@@ -3,10 +3,9 @@ be broken and mended."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +143,6 @@ async def sick_cluster(path: Path, *, record_events: bool = False) -> AsyncItera
         yield cluster
     finally:
         await cluster.end()
-
-
-async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the first true value."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not (found := await holds()):  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.02)
-    return found
 
 
 async def put_topic(http: httpx.AsyncClient, name: str, **settings: Any) -> None:

@@ -30,8 +30,10 @@ from fencelog.ledgers.metastore.registration import BOOKIES_PATH, BROKERS_PATH
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
-from tests.api.admin.doctor.sick_cluster import BOOKIES, SickCluster, put_topic, sick_cluster, until
+from tests.api.admin.doctor.sick_cluster import BOOKIES, SickCluster, put_topic, sick_cluster
 from tests.support.metadata_nodes import overwrite, remove
+from tests.support.network.http_client import http_client
+from tests.support.until import until_found
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,7 +55,7 @@ async def http(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a broker of a cluster that was healthy before, and is again."""
     monkeypatch.setattr("fencelog.api.admin.doctor.doctor.FRESH_MS", -1)
-    async with httpx.AsyncClient(base_url=cluster.urls["r1"], trust_env=False) as client:
+    async with http_client(cluster.urls["r1"]) as client:
         await until_healthy(client)
         yield client
         topics = (await client.get("/v1/topics")).json()["topics"]
@@ -72,7 +74,7 @@ async def until_healthy(http: httpx.AsyncClient) -> None:
         return current == {}
 
     try:
-        await until(is_healthy)
+        await until_found(is_healthy)
     except TimeoutError:
         pytest.fail(json.dumps(current, indent=1))
 
@@ -90,7 +92,7 @@ async def found(http: httpx.AsyncClient, kind: str) -> Json:
     async def look() -> Json | None:
         return (await findings(http)).get(kind)
 
-    finding: Json = await until(look)
+    finding: Json = await until_found(look)
     return finding
 
 
@@ -103,7 +105,7 @@ async def test_a_bookie_that_has_stopped(cluster: SickCluster, http: httpx.Async
         current = (await findings(http))["bookie_absent"]
         return current if current["since_us"] is not None else None
 
-    since_us = (await until(has_time))["since_us"]  # the auditor publishes it now and then
+    since_us = (await until_found(has_time))["since_us"]  # the auditor publishes it now and then
     assert abs(SystemHost().now_us() - since_us) < 60_000_000
     await cluster.start_bookie("b4")
 
@@ -162,7 +164,7 @@ async def test_a_bookie_that_lost_its_disk(cluster: SickCluster, http: httpx.Asy
         await cluster.bookies[first].admin["integrity"]({})  # do not wait: the others were away
         return "bookie_in_limbo" not in await findings(http)
 
-    await until(is_repaired)
+    await until_found(is_repaired)
 
 
 async def ledger_of(http: httpx.AsyncClient, topic: str) -> Json:
@@ -278,7 +280,7 @@ async def check_cluster(http: httpx.AsyncClient) -> None:
     async def is_made() -> bool:
         return not (await http.get(path)).json()["requested"]
 
-    await until(is_made)
+    await until_found(is_made)
 
 
 async def test_a_broker_that_drains_or_does_not_answer(
@@ -292,6 +294,28 @@ async def test_a_broker_that_drains_or_does_not_answer(
     finding = await found(http, "broker_unreachable")
     assert (finding["subject"], finding["severity"]) == ("r9", "critical")
     await remove(cluster.store, f"{BROKERS_PATH}/r9")
+
+
+async def test_a_topic_that_was_made_just_now_counts(
+    cluster: SickCluster, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings of topics are remembered, but no other topics are overlooked meanwhile."""
+    monkeypatch.setattr("fencelog.api.admin.doctor.doctor.NAMES_FRESH_MS", -1)
+    quick = "/v1/admin/doctor?scan=false"
+    assert (await http.get(quick)).json()["findings"] == []
+    (await http.put("/v1/topics/ns/fresh")).raise_for_status()
+    for bookie in cluster.bookies.values():
+        bookie.is_read_only = True
+    async with asyncio.timeout(20):
+        while True:
+            report = (await http.get(quick)).json()
+            few = [each for each in report["findings"] if each["kind"] == "too_few_bookies"]
+            if few:
+                break
+            await asyncio.sleep(0.05)
+    assert few[0]["details"]["topics"] == ["ns/fresh"]
+    for bookie in cluster.bookies.values():
+        bookie.is_read_only = False
 
 
 async def test_too_few_bookies(

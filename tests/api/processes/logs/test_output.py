@@ -202,7 +202,14 @@ def test_a_write_is_repeated_until_all_of_it_is_there(
 def test_a_closed_stderr_loses_lines_and_nothing_else() -> None:
     read, write = os.pipe()
     os.close(read)
+    handlers = list(logging.getLogger().handlers)
     with log_output(LogFormat.HUMAN, parse_levels("info"), write):
         LOG.warning("one")
+        LOG.warning("two")
+    # The end did not wait for what cannot be written, and the handler is gone all the same.
+    assert logging.getLogger().handlers == handlers
+    assert not any(thread.name == "log" and thread.is_alive() for thread in threading.enumerate())
     os.close(write)
-    write_all(write, b"two\n")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(write, b"three\n")
+    write_all(write, b"three\n")
