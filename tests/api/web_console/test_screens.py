@@ -342,12 +342,12 @@ async def test_nothing_and_refused_are_two_pictures(open_page: OpenPage) -> None
 
 async def test_loading_and_failed_are_two_pictures(open_page: OpenPage) -> None:
     async with open_page("?screen=nothing", expects=("Failed to load",)) as page:
-        held: list[Route] = []
+        held: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
         answers = asyncio.Event()
 
         async def hold(route: Route) -> None:
-            if not held:
-                held.append(route)
+            if not held.done():
+                held.set_result(route)
             elif answers.is_set():
                 await route.continue_()
             else:
@@ -356,7 +356,7 @@ async def test_loading_and_failed_are_two_pictures(open_page: OpenPage) -> None:
         await page.route(reads("/v1/admin/topics"), hold)
         await page.get_by_role("link", name="Topics").press("Enter")
         await expect(page.locator("[data-picture=loading]")).to_contain_text("Loading the topics")
-        await held[0].abort()
+        await (await held).abort()  # The page may show its picture before the route is told.
         await expect(page.locator("[data-picture=failed]")).to_contain_text("does not answer")
         answers.set()
         await page.wait_for_selector("tbody tr")
