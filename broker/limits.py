@@ -296,6 +296,10 @@ MAX_VIEWED_SUBSCRIPTIONS = 100
 MAX_TOPIC_PAGE = 200
 """The topics in one page with figures, each by a read of metadata."""
 
+ADMIN_ANSWER_S = 2
+"""The time for one broker or bookie to answer what a screen asks of all of them: who needs longer
+is named, and the screen shows what the others answered."""
+
 TOPIC_TOTALS_MS = 2_000
 """The age up to which a broker's figures of topics are used again: a console that is refreshed
 every few seconds costs one look at all partitions, however many people watch it."""

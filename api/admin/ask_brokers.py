@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencelog.api.routing.peers import LinkPeers, broker_path
-from fencelog.broker.limits import TOPIC_TOTALS_MS
+from fencelog.broker.limits import ADMIN_ANSWER_S
 from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ async def ask_brokers(
     body: dict[str, Any] | None = None,
 ) -> tuple[dict[str, T], list[str]]:
     """Return the answers of all brokers by their ids, and the brokers that do not answer within
-    TOPIC_TOTALS_MS. ``own``: that of ``broker``, which is not asked; ``verb``: of the others' path;
+    ADMIN_ANSWER_S. ``own``: that of ``broker``, which is not asked; ``verb``: of the others' path;
     ``read``: what makes a value of an answer, or raises ValueError; ``body``: None: a GET."""
     own_id = broker.config.broker_id
     found = {own_id: own}
@@ -34,7 +34,7 @@ async def ask_brokers(
 
     async def ask(broker_id: str, url: str) -> None:
         try:
-            async with asyncio.timeout(TOPIC_TOTALS_MS / 1000):
+            async with asyncio.timeout(ADMIN_ANSWER_S):
                 answer = await peers.ask(method, url, broker_path(broker_id, verb), body)
             found[broker_id] = read(answer)
         except (FencelogError, TimeoutError, ValueError):

@@ -18,7 +18,7 @@ from fencelog.api.streams.ledger_check import (
     check_bookie,
     members_of,
 )
-from fencelog.broker.limits import TOPIC_TOTALS_MS
+from fencelog.broker.limits import ADMIN_ANSWER_S
 from fencelog.broker.partition.topic_totals import RecentTotals
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -26,9 +26,6 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 if TYPE_CHECKING:
     from fencelog.api.admin.autorecovery import AutorecoveryAdmin
     from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
-
-_ANSWER_S = TOPIC_TOTALS_MS / 1000
-"""The time for one bookie to answer: as long as a list of figures may be old."""
 
 MAX_COMPARED_ENTRIES = 1_000_000
 """The entries of a striped ledger that are compared with the lists of its bookies: the comparison
@@ -117,11 +114,12 @@ def add_bookie_table(
 
 async def _copies(found: LedgerMetadata, bookies: RegisteredBookies, asked_us: int) -> LedgerCopies:
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(ADMIN_ANSWER_S):
             metadata = await as_far_as_confirmed(found, bookies)
     except TimeoutError:
         raise FencelogError(
-            ErrorCode.READ_UNKNOWN, f"where the ledger ends is not known within {_ANSWER_S:g} s"
+            ErrorCode.READ_UNKNOWN,
+            f"where the ledger ends is not known within {ADMIN_ANSWER_S:g} s",
         ) from None
     is_striped = metadata.ensemble_size > metadata.write_quorum
     if is_striped and metadata.last_entry_id >= MAX_COMPARED_ENTRIES:
@@ -134,11 +132,11 @@ async def _copies(found: LedgerMetadata, bookies: RegisteredBookies, asked_us: i
     async def ask(bookie_id: str) -> ListedCopies:
         holding = Holding(bookie_id)
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ADMIN_ANSWER_S):
                 holding = await check_bookie(metadata, bookies, bookie_id)
             problem = None if holding.unknown is None else holding.unknown.detail
         except TimeoutError:
-            problem = f"no answer within {_ANSWER_S:g} s"
+            problem = f"no answer within {ADMIN_ANSWER_S:g} s"
         return ListedCopies(
             bookie_id=bookie_id,
             expected=holding.expected,
@@ -175,10 +173,10 @@ async def _ask_all(bookies: RegisteredBookies) -> ListedBookies:
 async def _status(bookies: RegisteredBookies, bookie_id: str) -> Mapping[str, Any] | str:
     """Return what a bookie says of itself, or why it does not."""
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(ADMIN_ANSWER_S):
             return await bookies.client(bookie_id).admin({"do": "status"})
     except TimeoutError:
-        return f"no answer within {_ANSWER_S:g} s"
+        return f"no answer within {ADMIN_ANSWER_S:g} s"
     except FencelogError as error:
         return error.detail
 

@@ -19,8 +19,8 @@ from tests.support.until import PATIENCE_S
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give every broker and bookie that is asked the time to answer on a busy machine; a test of
     one that does not answer sets its own limit."""
-    monkeypatch.setattr(ask_brokers, "TOPIC_TOTALS_MS", PATIENCE_S * 1000)
-    monkeypatch.setattr(bookie_table, "_ANSWER_S", PATIENCE_S)
+    for asking in (ask_brokers, bookie_table):
+        monkeypatch.setattr(asking, "ADMIN_ANSWER_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ async def test_the_copies_of_a_ledger_are_those_that_its_bookies_list(
             return await list_entries(client, *asked, **named)
 
         monkeypatch.setattr(TcpBookieClient, "list_entries", listed)
-        monkeypatch.setattr(bookie_table, "_ANSWER_S", 1.0)
+        monkeypatch.setattr(bookie_table, "ADMIN_ANSWER_S", 1)
         found = await copies()
         assert (found[lacking]["missing"][0], found[lacking]["in_limbo"]) == ([0, 0], True)
         assert found[lacking]["held"] < found[lacking]["expected"]
