@@ -51,10 +51,14 @@ class Logs:
             self.shard, io_thread, limits, on_damage=lambda run, error: self.damage.append(run)
         )
 
-    async def flush(self) -> None:
+    async def begin_flush(self) -> None:
+        """Begin a flush that takes all there is: one that was running already has not."""
         await self.requests.until(lambda: self.shard.flusher._begun is None)
-        before = self.shard.flusher.completed
         self.shard.flusher.request()
+
+    async def flush(self) -> None:
+        await self.begin_flush()
+        before = self.shard.flusher.completed
         await self.requests.until(lambda: self.shard.flusher.completed > before)
 
     async def fill(self, ledger_ids: range) -> None:
@@ -416,7 +420,7 @@ async def test_no_file_goes_for_what_the_index_shows_and_the_disk_lacks(
     monkeypatch.setattr(store, "write", seen_but_not_durable)
     for ledger_id in (1, 2):
         await logs.shard.remove(ledger_id, deleted=True)
-    logs.shard.flusher.request()
+    await logs.begin_flush()
     await logs.requests.until(begun.is_set)
     collecting = asyncio.create_task(logs.garbage.collect(0.0))
     await asyncio.sleep(0)
