@@ -125,7 +125,7 @@ TESTS = {
         "removed-before-the-index",
         "indexed-runs-stay",
     ),
-    "tests/bookie/storage/test_compaction.py": (
+    "tests/bookie/storage/test_compaction_faults.py": (
         "compacted-not-synced",
         "compacted-name-not-synced",
         "removed-though-the-index-failed",
