@@ -78,6 +78,8 @@ def _subscription_metrics(measured: BrokerStats, now_us: int) -> Iterator[Metric
     yield of_all("leased_messages", "leases")
     yield of_all("dead_letter_messages", "dead_letters")
     named = [row for row in rows if row.lag_bytes is not None]
+    redelivering = ((_labels(row), row.redelivering or 0) for row in named)
+    yield samples("fencelog_subscription_redelivering_messages", redelivering)
     lag_bytes = ((_labels(row), row.lag_bytes or 0) for row in named)
     yield samples("fencelog_subscription_lag_bytes", lag_bytes)
     lag_s = ((_labels(row), _age_s(row, now_us)) for row in named)

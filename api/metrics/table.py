@@ -110,6 +110,11 @@ TOPICS = {
     "fencelog_subscription_dead_letter_messages": Row(
         _G, "topic subscription", "Of these, on the way to the dead letter topic"
     ),
+    "fencelog_subscription_redelivering_messages": Row(
+        _G,
+        "topic subscription",
+        "Of these, refused before, or not acknowledged in time; not for `_other`",
+    ),
     "fencelog_subscription_lag_bytes": Row(
         _G, "topic subscription", "Bytes from the first of them on, estimated; not for `_other`"
     ),

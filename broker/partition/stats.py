@@ -70,14 +70,15 @@ class TopicStats:
 @dataclass(slots=True, eq=False)
 class SubscriptionStats:
     """One subscription of a topic, or all others, in the partitions that are open here.
-    ``lag_bytes``, ``oldest_us`` (the publish time of the first unacknowledged message): None for
-    the others, and ``oldest_us`` without a backlog."""
+    ``redelivering``, ``lag_bytes``, ``oldest_us`` (the publish time of the first unacknowledged
+    message): None for the others, and ``oldest_us`` without a backlog."""
 
     topic: str
     subscription: str
     messages: int = 0
     leases: int = 0
     dead_letters: int = 0
+    redelivering: int | None = None
     lag_bytes: int | None = None
     oldest_us: int | None = None
 
@@ -86,6 +87,7 @@ class SubscriptionStats:
         self.messages += backlog.messages
         self.leases += backlog.leases
         self.dead_letters += backlog.dead_letters
+        self.redelivering = (self.redelivering or 0) + backlog.redelivering
         if backlog.messages:
             lag_bytes, published_us = log.backlog_of(backlog.acked_to)
             self.lag_bytes = (self.lag_bytes or 0) + lag_bytes
@@ -219,7 +221,8 @@ class _Shown:
     def __init__(self, topic_ids: Sequence[str], names: Mapping[str, str]) -> None:
         self._topics = {id_: TopicStats("", stored_bytes=0) for id_ in topic_ids}
         self._subscriptions = {
-            id_: SubscriptionStats("", name, lag_bytes=0) for id_, name in names.items()
+            id_: SubscriptionStats("", name, redelivering=0, lag_bytes=0)
+            for id_, name in names.items()
         }
 
     async def fill(self, found: _Found) -> None:

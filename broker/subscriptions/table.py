@@ -52,14 +52,15 @@ _VIEWED = (
 
 class SubscriptionBacklog(NamedTuple):
     """The backlog of a subscription in one partition. ``messages``: not acknowledged; ``leases``:
-    of these, with consumers; ``dead_letters``: on the way to their topic; ``durable``: it holds
-    back trimming."""
+    of these, with consumers; ``dead_letters``: on the way to their topic; ``redelivering``: have
+    failed before; ``durable``: it holds back trimming."""
 
     subscription_id: str
     acked_to: int
     messages: int
     leases: int
     dead_letters: int
+    redelivering: int
     durable: bool
 
 
@@ -203,6 +204,7 @@ class SubscriptionTable:
                 acks.unacked_below(tail),
                 0 if used is None else len(used.dispatch.leases),
                 0 if used is None else len(used.dispatch.dead_letters),
+                len(cursor.failures),
                 self._cursors.is_durable(subscription_id),
             )
 

@@ -69,8 +69,10 @@ async def test_a_service_exposes_the_table(real: str) -> None:
         assert (await client.put(f"{path}/subscriptions/s")).status_code == 201
         for value in (b"a", b"bc"):
             assert (await client.post(f"{path}/messages", content=value)).status_code == 201
-        pulled = await client.post(f"{path}/subscriptions/s:pull", json={"consumer": "c", "max": 1})
-        assert len(pulled.json()["messages"]) == 1
+        pulled = await client.post(f"{path}/subscriptions/s:pull", json={"consumer": "c", "max": 2})
+        refused, _leased = (message["ack_id"] for message in pulled.json()["messages"])
+        nack = {"ack_ids": [refused], "delay_ms": 60_000}
+        assert (await client.post(f"{path}/subscriptions/s:nack", json=nack)).status_code == 200
         assert (await client.get("/v1/topics/no/where")).status_code == 404
         text = (await client.get("/metrics")).text
     exposed = kinds_of(text)
@@ -86,6 +88,7 @@ async def test_a_service_exposes_the_table(real: str) -> None:
     row = {"topic": topic, "subscription": "s"}
     assert (row, 2.0) in samples["fencelog_subscription_backlog_messages"]
     assert (row, 1.0) in samples["fencelog_subscription_leased_messages"]
+    assert (row, 1.0) in samples["fencelog_subscription_redelivering_messages"]
     (lag_s,) = (
         value for given, value in samples["fencelog_subscription_lag_seconds"] if given == row
     )
