@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
 
+    from fencelog.spark_connector.write.target import Target
+
 FORMAT = "fencelog"
 
 COLUMNS: Mapping[str, str] = {
@@ -112,7 +114,8 @@ class FencelogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> FencelogWriter:
         """Return a writer. Raises FencelogError: BAD_REQUEST for options or columns that cannot be
-        written, and for the save mode "overwrite"; NO_OWNER if no server answers."""
+        written, and for the save mode "overwrite"; NO_OWNER if no server answers;
+        TOPIC_NOT_FOUND."""
         return FencelogWriter(_reached(self._write_options(schema, overwrite)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -149,7 +152,7 @@ def _check_table(options: ReadOptions) -> None:
         )
 
 
-def _reached(options: WriteOptions) -> WriteOptions:
+def _reached(options: WriteOptions) -> Target:
     from fencelog.spark_connector.write.target import reached
 
     return asyncio.run(reached(options))

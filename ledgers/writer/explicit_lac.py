@@ -1,4 +1,4 @@
-"""The timer by which the writer of an idle ledger sends the LAC to its bookies.
+"""The LAC that a writer sends by itself: the timer of an idle ledger, and the answers of bookies.
 
 The LAC travels with the next add. Where no add follows, the last entries would stay invisible to
 readers of the bookies; so it is sent once by itself. Safety does not depend on it.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.writer.core import WriterCore
 
 
@@ -48,3 +50,20 @@ class ExplicitLac:
             self._wait()
         else:
             self._tell(core.lac)
+
+
+class LacReplies:
+    """The answers of an ensemble to one LAC. ``enough``: Qa members of every write set know it, so
+    that a recovery hears it from one of those that it fences; or all have answered."""
+
+    def __init__(self, metadata: LedgerMetadata) -> None:
+        self._waiting = metadata.ensemble_size
+        self._needed = metadata.ensemble_size - metadata.write_quorum + metadata.ack_quorum
+        self.enough = asyncio.Event()
+
+    def take(self, error: FencelogError | None) -> None:
+        """Count the answer of one bookie."""
+        self._waiting -= 1
+        self._needed -= error is None
+        if self._needed <= 0 or self._waiting == 0:
+            self.enough.set()

@@ -20,7 +20,7 @@ from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.placement.placement import Placement
-from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieDirectory
 from fencelog.ledgers.writer.core import (
     Acknowledged,
     ChangeEnsemble,
@@ -29,7 +29,7 @@ from fencelog.ledgers.writer.core import (
     Send,
     WriterCore,
 )
-from fencelog.ledgers.writer.explicit_lac import ExplicitLac
+from fencelog.ledgers.writer.explicit_lac import ExplicitLac, LacReplies
 from fencelog.ledgers.writer.metadata import PreparedClose, WriterMetadata
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
@@ -225,6 +225,18 @@ class LedgerWriter:
             raise self._core.finished
         self._core.seal()
 
+    async def tell_lac(self) -> None:
+        """Tell the bookies the LAC; return when a recovery is certain to hear it, or when all have
+        answered.
+
+        For a ledger that is to be abandoned complete: its recovery begins above the LAC, and writes
+        what it finds there once more. Like the LAC in an add it is a hint: it names what is
+        acknowledged in order, and where it is lost, recovery begins lower.
+        """
+        replies = LacReplies(self._core.metadata)
+        self._send_explicit_lac(self._core.lac, replies.take)
+        await replies.enough.wait()
+
     async def abandon(self) -> None:
         """Give the ledger up without closing it; another process will recover it."""
         self._closing = True
@@ -310,17 +322,18 @@ class LedgerWriter:
         if self._settled is not None:
             self._settled.set()
 
-    def _send_explicit_lac(self, lac: int) -> None:
+    def _send_explicit_lac(self, lac: int, told: AddCallback = lambda _: None) -> None:
         for bookie_id in self._core.ensemble:
             self._bookies.client(bookie_id).write_lac(
                 self.ledger_id,
                 lac,
                 incarnation=self._incarnations[bookie_id],
-                on_reply=partial(self._on_lac_reply, bookie_id),
+                on_reply=partial(self._on_lac_reply, bookie_id, told),
             )
 
-    def _on_lac_reply(self, bookie_id: str, error: FencelogError | None) -> None:
+    def _on_lac_reply(self, bookie_id: str, told: AddCallback, error: FencelogError | None) -> None:
         self._execute(self._core.on_lac_reply(bookie_id, error))
+        told(error)
 
     # -- ensemble change -------------------------------------------------------------------------
 

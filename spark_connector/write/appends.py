@@ -13,11 +13,11 @@ from fencelog.api.client.retry import retry_not_applied
 from fencelog.spark_connector.write.batches import Gathered, encoded, route, split
 from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
-from fencelog.spark_connector.write.target import Job, partitions_of
+from fencelog.spark_connector.write.target import Job, Target
 
 
 async def append_all(
-    rows: Iterator[pa.RecordBatch], options: WriteOptions, *, turn: int, job: Job | None
+    rows: Iterator[pa.RecordBatch], target: Target, *, turn: int, job: Job | None
 ) -> int:
     """Append all rows of a task; return how many. ``turn``: rows without a key go to this partition
     (modulo their number). ``job``: number them for it, so that a repetition appends nothing twice;
@@ -25,8 +25,8 @@ async def append_all(
 
     Raises FencelogError.
     """
+    options, partitions = target.options, target.partitions
     async with FencelogClient(options.servers) as client:
-        partitions = await partitions_of(client, options)
         appends = _Appends(client, options, turn, job)
         gathered, count = Gathered(), 0
 

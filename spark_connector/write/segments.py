@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.commits import PartitionCommits
-from fencelog.api.client.retry import retry_idempotent, retry_not_applied
+from fencelog.api.client.retry import retry_idempotent
+from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.entry_header import pack_entry
@@ -29,6 +30,7 @@ from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
     Job,
+    Target,
     partitions_of_batch,
     unkeyed_partition,
 )
@@ -39,6 +41,13 @@ MAX_PENDING_BYTES = 16 * MIB
 STALLED_S = 60.0
 """The time without any acknowledgement after which a task fails: bookies are gone. It writes its
 rows anew when Spark tries it again."""
+
+PARTITIONS_AT_ONCE = 8
+"""The partitions that a batch is committed to, or withdrawn from, at the same time: each is work of
+its owner, which closes and checks the ledgers."""
+
+WITHDRAWN_AT_ONCE = 100
+"""The ledgers that one request withdraws, one after the other: it takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +68,12 @@ class TaskLedgers:
     ledgers: tuple[LedgerOfTask, ...]
 
 
-async def write_ledgers(
-    rows: Iterator[pa.RecordBatch], options: WriteOptions, job: Job
-) -> TaskLedgers:
+async def write_ledgers(rows: Iterator[pa.RecordBatch], target: Target, job: Job) -> TaskLedgers:
     """Write all rows of a task; on return all are durable, and in no log yet. Raises
     FencelogError."""
+    options = target.options
     async with FencelogClient(options.servers) as client:
-        partitions = await partitions_of_batch(client, options, job)
+        partitions = await partitions_of_batch(client, target, job)
         unkeyed = unkeyed_partition(job, partitions)
         open_ledgers: dict[int, _OpenLedger] = {}
         gathered = Gathered()
@@ -143,9 +151,11 @@ class _OpenLedger:
             await anyio.lowlevel.checkpoint()  # what was queued leaves
 
     async def finish(self) -> int:
-        """Wait until everything is acknowledged; return the number of messages."""
+        """Wait until everything is acknowledged; return the number of messages. Bookies then know
+        the last entry, so that the recovery before the commit copies no other."""
         while self._writer.last_add_confirmed < self._last_entry:
             await self._wait()
+        await self._writer.tell_lac()
         return self._messages
 
     async def close(self) -> None:
@@ -174,57 +184,69 @@ async def commit(
 ) -> None:
     """Commit the ledgers of all tasks: all of them are in the topic on return, or were before.
 
-    Partition 0 comes first, also without ledgers: it remembers how the batch was spread, for an
-    attempt that completes it. Raises FencelogError.
+    Partition 0 comes first, and in a stream also without ledgers: it remembers over how many
+    partitions the batch is spread, and no other may have the batch before that is known to an
+    attempt that completes it. The others follow, some at a time. Raises FencelogError.
     """
     if not tasks:
         return
     job, partitions = tasks[0].job, tasks[0].partitions
     if any(task.partitions != partitions for task in tasks):
-        raise _grown(options)
-    by_partition: dict[int, list[tuple[int, int]]] = {0: []} if is_stream else {}
-    for task in tasks:
-        for each in task.ledgers:
-            by_partition.setdefault(each.partition, []).append((each.ledger_id, each.messages))
+        raise _spread_otherwise(options)
+    by_partition = _by_partition(tasks)
+    if is_stream:
+        by_partition.setdefault(0, [])
     async with FencelogClient(options.servers) as client:
-        for partition, ledgers in sorted(by_partition.items()):
-            commits = PartitionCommits(client, options.topic, partition, job.name)
 
-            async def attempt(
-                commits: PartitionCommits = commits,
-                ledgers: list[tuple[int, int]] = ledgers,
-            ) -> dict[str, Any]:
-                return await commits.commit(
+        async def commit_one(partition: int) -> None:
+            commits = PartitionCommits(client, options.topic, partition, job.name)
+            ledgers = [(each.ledger_id, each.messages) for each in by_partition[partition]]
+            done = await retry_idempotent(
+                lambda: commits.commit(
                     job.batch, ledgers, partitions=partitions, ends=not is_stream
                 )
-
-            done = await retry_idempotent(attempt)
+            )
             if done["batch"] == job.batch and done["partitions"] != partitions:
-                raise _grown(options)
+                raise _spread_otherwise(options)
+
+        in_order = sorted(by_partition)
+        for first in in_order[:1]:
+            await commit_one(first)
+        await map_concurrently(commit_one, in_order[1:], limit=PARTITIONS_AT_ONCE)
 
 
 async def abort(tasks: Sequence[TaskLedgers], options: WriteOptions) -> None:
     """Withdraw the ledgers of a write that has failed, unless they are committed. Raises
     FencelogError; what is left then is deleted by the sweep."""
+    if not tasks:
+        return
+    job = tasks[0].job
+    parts = [
+        (partition, [each.ledger_id for each in ledgers[first : first + WITHDRAWN_AT_ONCE]])
+        for partition, ledgers in _by_partition(tasks).items()
+        for first in range(0, len(ledgers), WITHDRAWN_AT_ONCE)
+    ]
     async with FencelogClient(options.servers) as client:
-        for task in tasks:
-            for each in task.ledgers:
-                commits = PartitionCommits(client, options.topic, each.partition, task.job.name)
-                ledger_ids = [each.ledger_id]
 
-                async def attempt(
-                    commits: PartitionCommits = commits,
-                    batch: int = task.job.batch,
-                    ledger_ids: list[int] = ledger_ids,
-                ) -> object:
-                    return await commits.abort(batch, ledger_ids)
+        async def abort_part(part: tuple[int, list[int]]) -> None:
+            partition, ledger_ids = part
+            commits = PartitionCommits(client, options.topic, partition, job.name)
+            await retry_idempotent(lambda: commits.abort(job.batch, ledger_ids))
 
-                await retry_not_applied(attempt)
+        await map_concurrently(abort_part, parts, limit=PARTITIONS_AT_ONCE)
 
 
-def _grown(options: WriteOptions) -> FencelogError:
+def _by_partition(tasks: Sequence[TaskLedgers]) -> dict[int, list[LedgerOfTask]]:
+    found: dict[int, list[LedgerOfTask]] = {}
+    for task in tasks:
+        for ledger in task.ledgers:
+            found.setdefault(ledger.partition, []).append(ledger)
+    return found
+
+
+def _spread_otherwise(options: WriteOptions) -> FencelogError:
     return FencelogError(
         ErrorCode.METADATA_CONFLICT,
-        f"topic {options.topic} has got more partitions while the batch was written: write it "
-        "again",
+        f"another attempt has spread the batch over another number of partitions of topic "
+        f"{options.topic}, and has begun to commit it: write it again",
     )

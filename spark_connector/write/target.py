@@ -22,28 +22,35 @@ class Job:
     batch: int = 0
 
 
-async def reached(options: WriteOptions) -> WriteOptions:
-    """Return the options with a server in front that answers. Raises NO_OWNER within seconds."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The topic as the driver found it. Tasks spread their rows over so many ``partitions``, also
+    while the topic gets more of them."""
+
+    options: WriteOptions
+    partitions: int
+
+
+async def reached(options: WriteOptions) -> Target:
+    """Find a server that answers, and the topic's partitions. Raises NO_OWNER within seconds,
+    TOPIC_NOT_FOUND."""
     try:
-        return replace(options, servers=await servers_that_answer(options.servers))
+        options = replace(options, servers=await servers_that_answer(options.servers))
+        async with FencelogClient(options.servers) as client:
+            topic = await retry_not_applied(lambda: client.topic(options.topic))
+        return Target(options, int(topic["partitions"]))
     except FencelogError as error:
         raise located(error, options) from error
 
 
-async def partitions_of(client: FencelogClient, options: WriteOptions) -> int:
-    """Return the number of the topic's partitions. Raises TOPIC_NOT_FOUND, NO_OWNER."""
-    topic = await retry_not_applied(lambda: client.topic(options.topic))
-    return int(topic["partitions"])
-
-
-async def partitions_of_batch(client: FencelogClient, options: WriteOptions, job: Job) -> int:
+async def partitions_of_batch(client: FencelogClient, target: Target, job: Job) -> int:
     """Return the number of partitions that the batch is spread over: that of an earlier attempt,
-    which may have committed to some of them, else the topic's."""
-    commits = PartitionCommits(client, options.topic, 0, job.name)
+    which may have committed to some of them, else the one that the driver found."""
+    commits = PartitionCommits(client, target.options.topic, 0, job.name)
     last = await retry_not_applied(commits.last)
     if last is not None and last["batch"] == job.batch and last["partitions"]:
         return int(last["partitions"])
-    return await partitions_of(client, options)
+    return target.partitions
 
 
 def unkeyed_partition(job: Job, partitions: int) -> int:

@@ -16,14 +16,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.spark_connector.planning.option_values import wrong
-from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
+from fencelog.spark_connector.write.options import ExactlyOnce
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import TaskContext
 
     from fencelog.spark_connector.write.segments import TaskLedgers
-    from fencelog.spark_connector.write.target import Job
+    from fencelog.spark_connector.write.target import Job, Target
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -44,38 +44,39 @@ class TaskOutcome(WriterCommitMessage):
 class FencelogWriter(DataSourceArrowWriter):
     """The writer of a table that ends: at least once, or all of it by one commit a partition."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        if options.exactly_once is ExactlyOnce.DEDUP:
+    def __init__(self, target: Target) -> None:
+        if target.options.exactly_once is ExactlyOnce.DEDUP:
             raise wrong("option 'exactlyOnce' is 'dedup', which is for streams: they have batches")
-        self._options = options
+        self._target = target
         self._name = f"spark-{SystemHost().random_bytes(16).hex()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
         from fencelog.spark_connector.write.target import Job
 
-        return _write(iterator, self._options, Job(self._name))
+        return _write(iterator, self._target, Job(self._name))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _commit(messages, self._options, is_stream=False)
+        _commit(messages, self._target, is_stream=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _abort(messages, self._options)
+        _abort(messages, self._target)
 
 
 class _StreamWriter:
-    """The writer of a stream, whose batches are numbered."""
+    """The writer of a stream, whose batches are numbered. Spark makes one for the tasks of a batch,
+    and another one for its commit."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
+    def __init__(self, target: Target) -> None:
+        self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-        return _write(iterator, self._options, _job_of_stream(_context()))
+        return _write(iterator, self._target, _job_of_stream(_context()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _commit(messages, self._options, is_stream=True)
+        _commit(messages, self._target, is_stream=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _abort(messages, self._options)
+        _abort(messages, self._target)
 
 
 if DataSourceStreamArrowWriter is not None:
@@ -84,43 +85,43 @@ if DataSourceStreamArrowWriter is not None:
         """The writer of a stream."""
 
 
-def stream_writer(options: WriteOptions) -> FencelogStreamWriter:
+def stream_writer(target: Target) -> FencelogStreamWriter:
     """Return the writer of a stream. Raises FencelogError(BAD_REQUEST) before PySpark 4.1."""
     if DataSourceStreamArrowWriter is None:
         raise wrong("streams are written with PySpark 4.1 or newer")
-    return FencelogStreamWriter(options)
+    return FencelogStreamWriter(target)
 
 
-def _write(rows: Iterator[pa.RecordBatch], options: WriteOptions, job: Job | None) -> TaskOutcome:
+def _write(rows: Iterator[pa.RecordBatch], target: Target, job: Job | None) -> TaskOutcome:
     from fencelog.spark_connector.write.appends import append_all
     from fencelog.spark_connector.write.segments import write_ledgers
 
-    mode = options.exactly_once
+    mode = target.options.exactly_once
     if mode is not ExactlyOnce.NONE and job is None:
         raise FencelogError(
             ErrorCode.INTERNAL,
             "Spark does not tell the batch of this task, so it cannot be written exactly once",
         )
     if mode is ExactlyOnce.SEGMENTS and job is not None:
-        return TaskOutcome(ledgers=_run(write_ledgers(rows, options, job), options))
+        return TaskOutcome(ledgers=_run(write_ledgers(rows, target, job), target))
     turn = _context().partitionId()
     numbered = job if mode is ExactlyOnce.DEDUP else None
-    return TaskOutcome(rows=_run(append_all(rows, options, turn=turn, job=numbered), options))
+    return TaskOutcome(rows=_run(append_all(rows, target, turn=turn, job=numbered), target))
 
 
 def _commit(
-    messages: Sequence[WriterCommitMessage | None], options: WriteOptions, *, is_stream: bool
+    messages: Sequence[WriterCommitMessage | None], target: Target, *, is_stream: bool
 ) -> None:
     from fencelog.spark_connector.write.segments import commit
 
-    _run(commit(_ledgers_of(messages), options, is_stream=is_stream), options)
+    _run(commit(_ledgers_of(messages), target.options, is_stream=is_stream), target)
 
 
-def _abort(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
+def _abort(messages: Sequence[WriterCommitMessage | None], target: Target) -> None:
     from fencelog.spark_connector.write.segments import abort
 
     with suppress(FencelogError):  # Spark tells why it aborts; the sweep deletes what is left
-        _run(abort(_ledgers_of(messages), options), options)
+        _run(abort(_ledgers_of(messages), target.options), target)
 
 
 def _ledgers_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskLedgers]:
@@ -129,7 +130,7 @@ def _ledgers_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskLedg
     return [each.ledgers for each in outcomes if each.ledgers is not None]
 
 
-def _run(work: Awaitable[T], options: WriteOptions) -> T:
+def _run(work: Awaitable[T], target: Target) -> T:
     from fencelog.spark_connector.write.target import located
 
     async def run() -> T:
@@ -138,7 +139,7 @@ def _run(work: Awaitable[T], options: WriteOptions) -> T:
     try:
         return asyncio.run(run())
     except FencelogError as error:
-        raise located(error, options) from error
+        raise located(error, target.options) from error
 
 
 def _context() -> TaskContext:

@@ -271,23 +271,50 @@ async def test_a_lent_ledger_is_written_without_the_store_while_a_bookie_is_away
 ) -> None:
     cluster = make_cluster(4)
     client = await client_of(cluster, host)
+    writer = await lent(cluster, client, host)
+    cluster.bookies[writer.metadata.last_fragment.bookies[0]].go_down()
+    await cluster.write(writer, b"a", b"b")
+    assert writer.last_add_confirmed == 1
+    await writer.abandon()
+    assert (await client.recover(writer.ledger_id)).last_entry_id == 1
+    assert cluster.failures == []
+
+
+@pytest.mark.parametrize("away", [0, 1, 3])
+async def test_the_recovery_of_a_ledger_whose_lac_was_told_copies_nothing(
+    make_cluster: MakeCluster, host: Host, away: int
+) -> None:
+    """Bookies that do not answer keep nobody waiting: the LAC is a hint, and recovery begins lower
+    where none has got it."""
+    cluster = make_cluster(3)
+    client = await client_of(cluster, host)
+    writer = await lent(cluster, client, host)
+    await cluster.write(writer, *[b"%d" % number for number in range(50)])
+    bookies = list(cluster.bookies.values())
+    for bookie in bookies[:away]:
+        bookie.go_down()
+    await writer.tell_lac()
+    await writer.abandon()
+    copied: list[str] = []
+    for bookie in bookies:
+        bookie.fault = lambda request: copied.append(request) if "recovery" in request else None
+    assert (await client.recover(writer.ledger_id)).last_entry_id == 49
+    assert bool(copied) == (away == 3)
+    assert cluster.failures == []
+
+
+async def lent(cluster: Cluster, client: LedgerClient, host: Host) -> LedgerWriter:
+    """The writer of a new ledger, as another process has it."""
     creator = await client.create(
         Replication(), on_ack=lambda lac: None, on_failure=cluster.failures.append
     )
     await creator.abandon()
-    acked: list[int] = []
-    writer = lent_writer(
+    return lent_writer(
         creator.metadata,
         creator.incarnations,
         bookies=cluster,
         host=host,
         key=b"",
-        on_ack=acked.append,
+        on_ack=lambda lac: None,
         on_failure=cluster.failures.append,
     )
-    cluster.bookies[creator.metadata.last_fragment.bookies[0]].go_down()
-    await cluster.write(writer, b"a", b"b")
-    assert acked[-1] == 1
-    await writer.abandon()
-    assert (await client.recover(writer.ledger_id)).last_entry_id == 1
-    assert cluster.failures == []

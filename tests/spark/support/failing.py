@@ -26,6 +26,7 @@ from fencelog.spark_connector.stream.options import parse_stream_options
 from fencelog.spark_connector.stream.reader import FencelogStreamReader
 from fencelog.spark_connector.write import writer as writers
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
+from fencelog.spark_connector.write.target import Target, reached
 from fencelog.spark_connector.write.writer import FencelogWriter, TaskOutcome
 
 if TYPE_CHECKING:
@@ -153,10 +154,13 @@ class FailingDataSource(FencelogDataSource):
         return _StreamReader(self._planned, options, checked_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> FencelogWriter:
-        return _Writer(self._planned, self._write_options(schema, overwrite))
+        return _Writer(self._planned, self._reached(schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> _StreamWriter:
-        return _StreamWriter(self._planned, self._write_options(schema, overwrite))
+        return _StreamWriter(self._planned, self._reached(schema, overwrite=overwrite))
+
+    def _reached(self, schema: StructType, *, overwrite: bool) -> Target:
+        return anyio.run(reached, self._write_options(schema, overwrite))
 
 
 class _Reader(FencelogReader):
@@ -183,7 +187,7 @@ class _Writer(FencelogWriter):
         self._planned = planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-        rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._options))
+        rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._target.options))
         return super().write(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -199,7 +203,7 @@ if hasattr(writers, "FencelogStreamWriter"):  # Spark before 4.1 has none
             self._planned = planned
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-            rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._options))
+            rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._target.options))
             return super().write(rows)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -14,10 +14,12 @@ from fencelog.api.client import FencelogClient
 from fencelog.api.client.commits import PartitionCommits
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.record_batch import Message, decode_batch, encode_batch
+from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.write import segments
+from fencelog.spark_connector.write.batches import encoded
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.segments import TaskLedgers, write_ledgers
-from fencelog.spark_connector.write.target import Job
+from fencelog.spark_connector.write.target import Job, Target, reached
 from tests.spark.support.copies import Copy
 
 if TYPE_CHECKING:
@@ -118,6 +120,34 @@ async def test_what_cannot_be_written_is_named(
         save(frame, server, **{"topic": "write/wrong"} | options)
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_table_is_written_while_its_topic_grows(
+    spark: SparkSession, server: str, client: FencelogClient, mode: str
+) -> None:
+    topic = f"write/growing-{mode}"
+    await client.create_topic(topic)
+
+    def grow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import asyncio
+
+        from pyspark import TaskContext
+
+        async def add_partition(partitions: int) -> None:
+            async with FencelogClient(server) as admin:
+                await admin.update_topic(topic, {}, partitions=partitions)
+
+        context = TaskContext.get()
+        if context is not None and context.partitionId() in (2, 5):
+            asyncio.run(add_partition(context.partitionId()))
+        yield from batches
+
+    rows = spark.range(0, 800, 1, 8).selectExpr("CAST(id AS STRING) AS key")
+    rows = rows.selectExpr("key", "key AS value").mapInArrow(grow, "key STRING, value STRING")
+    save(rows, server, topic, exactlyOnce=mode)
+    assert (await client.topic(topic))["partitions"] == 5
+    assert await values_of(client, topic, 5) == list(range(800))
+
+
 async def test_overwriting_is_refused(
     spark: SparkSession, server: str, client: FencelogClient
 ) -> None:
@@ -169,9 +199,14 @@ def rows_of(*values: bytes) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_pydict({"key": keys, "value": list(values)})])
 
 
-async def attempt(options: WriteOptions, batch: int) -> TaskLedgers:
-    values = [b"%d" % number for number in range(30)]
-    return await write_ledgers(rows_of(*values), options, Job("spark-query", batch))
+async def attempt(
+    options: WriteOptions, batch: int, numbers: range = range(30), *, target: Target | None = None
+) -> TaskLedgers:
+    """Write these numbers as one task of the batch. ``target``: that of its driver, if it has begun
+    before."""
+    values = [b"%d" % number for number in numbers]
+    found = target or await reached(options)
+    return await write_ledgers(rows_of(*values), found, Job("spark-query", batch))
 
 
 async def values_of(client: FencelogClient, topic: str, partitions: int) -> list[int]:
@@ -202,6 +237,45 @@ async def test_a_batch_that_was_committed_to_one_partition_is_completed(
     assert third.partitions == 5
     await segments.commit([third], options)
     assert await values_of(client, topic, 5) == sorted([*range(30)] * 2)
+
+
+async def test_a_topic_that_grows_while_tasks_write(server: str, client: FencelogClient) -> None:
+    """Those that begin later spread their rows as the first ones do: as the driver has found it."""
+    topic = "write/grows"
+    await client.create_topic(topic, partitions=2)
+    options = WriteOptions((server,), topic, ExactlyOnce.SEGMENTS)
+    target = await reached(options)
+    tasks = []
+    for number in range(6):
+        numbers = range(number * 30, (number + 1) * 30)
+        tasks.append(await attempt(options, 1, numbers, target=target))
+        await client.update_topic(topic, {}, partitions=3 + number)
+    assert {task.partitions for task in tasks} == {2}
+    await segments.commit(tasks, options)
+    assert await values_of(client, topic, 8) == list(range(180))
+
+
+async def test_bookies_know_the_last_entry_of_a_task(server: str, client: FencelogClient) -> None:
+    """Else the recovery at the commit copies all that was in flight together at the end."""
+    topic = "write/known"
+    await client.create_topic(topic)
+    target = await reached(WriteOptions((server,), topic, ExactlyOnce.SEGMENTS))
+    values = [b"x" * 500_000] * 20
+    task = await write_ledgers(rows_of(*values), target, Job("spark-query"))
+    (rows,) = rows_of(*values)
+    last_entry = len(list(encoded(rows))) - 1
+    bookies = BookieTable(
+        (await PartitionCommits(client, topic, 0, "another").create_ledger())["bookies"]
+    )
+    try:
+        lacs = [
+            await bookies.client(name).read_lac(task.ledgers[0].ledger_id)
+            for name in bookies.available()
+        ]
+    finally:
+        await bookies.close()
+    assert last_entry > 1
+    assert lacs.count(last_entry) >= 2
 
 
 async def test_an_aborted_attempt_does_not_come_back(server: str, client: FencelogClient) -> None:

@@ -1,0 +1,114 @@
+"""The order in which a driver commits a batch to the partitions of a topic, and withdraws it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.write import segments
+from fencelog.spark_connector.write.options import WriteOptions
+from fencelog.spark_connector.write.segments import (
+    PARTITIONS_AT_ONCE,
+    WITHDRAWN_AT_ONCE,
+    LedgerOfTask,
+    TaskLedgers,
+)
+from fencelog.spark_connector.write.target import Job
+
+OPTIONS = WriteOptions(("http://127.0.0.1:1",), "default/orders")
+JOB = Job("spark-query", 4)
+
+
+class Owners:
+    """The owners of all partitions, in place of ``PartitionCommits``; a request takes a while."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, int]] = []
+        """The partition of each request, and how many ledgers it named."""
+        self.done_before: dict[int, int] = {}
+        """The number of requests that had been answered when the one to a partition came."""
+        self.most = 0
+        self.spread = 0
+        """The number of partitions that an earlier attempt has committed; 0: there was none."""
+        self._open = 0
+
+    def __call__(self, client: object, topic: str, partition: int, committer: str) -> Owner:
+        assert (topic, committer) == (OPTIONS.topic, JOB.name)
+        return Owner(self, partition)
+
+    async def ask(self, partition: int, ledgers: int) -> None:
+        self.done_before[partition] = len(self.done)
+        self._open += 1
+        self.most = max(self.most, self._open)
+        for _ in range(partition % 5 + 1):
+            await anyio.lowlevel.checkpoint()
+        self._open -= 1
+        self.done.append((partition, ledgers))
+
+
+class Owner:
+    def __init__(self, owners: Owners, partition: int) -> None:
+        self._owners = owners
+        self._partition = partition
+
+    async def commit(
+        self, batch: int, ledgers: list[tuple[int, int]], *, partitions: int, ends: bool
+    ) -> dict[str, Any]:
+        await self._owners.ask(self._partition, len(ledgers))
+        return {"batch": batch, "partitions": self._owners.spread or partitions}
+
+    async def abort(self, batch: int, ledgers: list[int]) -> None:
+        assert batch == JOB.batch
+        await self._owners.ask(self._partition, len(ledgers))
+
+
+@pytest.fixture
+def owners(monkeypatch: pytest.MonkeyPatch) -> Owners:
+    owners = Owners()
+    monkeypatch.setattr(segments, "PartitionCommits", owners)
+    return owners
+
+
+def task(*partitions: int, spread: int = 30) -> TaskLedgers:
+    """A task with a ledger of one message in each of these partitions."""
+    ledgers = tuple(LedgerOfTask(p, 100 + p, 1) for p in partitions)
+    return TaskLedgers(JOB, spread, ledgers)
+
+
+async def test_others_have_the_batch_after_partition_0_and_together(owners: Owners) -> None:
+    await segments.commit([task(*range(3, 30)), task(5)], OPTIONS)
+    assert owners.done[0] == (0, 0)  # it has no rows, and remembers the batch
+    assert sorted(owners.done[1:]) == [(p, 2 if p == 5 else 1) for p in range(3, 30)]
+    assert min(before for p, before in owners.done_before.items() if p) == 1
+    assert owners.most == PARTITIONS_AT_ONCE
+
+
+async def test_a_table_is_committed_where_it_has_rows(owners: Owners) -> None:
+    await segments.commit([task()], OPTIONS, is_stream=False)
+    assert owners.done == []
+    await segments.commit([task(2), task(1)], OPTIONS, is_stream=False)
+    assert owners.done == [(1, 1), (2, 1)]
+
+
+async def test_attempts_that_spread_a_batch_differently_are_not_mixed(owners: Owners) -> None:
+    with pytest.raises(FencelogError, match="another number of partitions") as raised:
+        await segments.commit([task(1), task(1, spread=31)], OPTIONS)
+    assert raised.value.code is ErrorCode.METADATA_CONFLICT
+    assert owners.done == []
+    owners.spread = 29
+    with pytest.raises(FencelogError, match="another number of partitions"):
+        await segments.commit([task(1)], OPTIONS)
+    assert owners.done == [(0, 0)]
+
+
+async def test_the_ledgers_of_a_partition_are_withdrawn_together(owners: Owners) -> None:
+    count = 2 * WITHDRAWN_AT_ONCE + 1
+    tasks = [TaskLedgers(JOB, 30, (LedgerOfTask(0, number, 1),)) for number in range(count)]
+    await segments.abort([*tasks, task(*range(1, 30))], OPTIONS)
+    assert sorted(n for p, n in owners.done if p == 0) == [1, WITHDRAWN_AT_ONCE, WITHDRAWN_AT_ONCE]
+    assert sorted(p for p, _ in owners.done if p) == list(range(1, 30))
+    assert owners.most == PARTITIONS_AT_ONCE
+    await segments.abort([], OPTIONS)
