@@ -51,6 +51,23 @@ async def retry_not_applied(request: Callable[[], Awaitable[T]]) -> T:
         attempt += 1
 
 
+async def retry_at_least_once(request: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer to an append that may be written more than once: it is repeated as by
+    ``retry_not_applied``, and also while its outcome is unknown.
+
+    Raises the last error after RETRY_S: APPEND_UNKNOWN if one of the repetitions may have been
+    written.
+    """
+    give_up = anyio.current_time() + RETRY_S
+    while True:
+        try:
+            return await retry_not_applied(request)
+        except FencelogError as error:
+            if error.code is not ErrorCode.APPEND_UNKNOWN or anyio.current_time() > give_up:
+                raise
+        await anyio.sleep(_DELAYS_S[-1])
+
+
 async def retry_idempotent(
     request: Callable[[], Awaitable[T]], *, timeout_s: float | None = RETRY_S
 ) -> T:

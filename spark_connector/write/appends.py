@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 import pyarrow as pa
+from anyio.abc import TaskGroup
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer
-from fencelog.api.client.retry import retry_not_applied
-from fencelog.spark_connector.write.batches import Gathered, encoded, route, split
-from fencelog.spark_connector.write.options import WriteOptions
+from fencelog.api.client.retry import retry_at_least_once
+from fencelog.api.client.tasks import task_group
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.write.batches import Gathered, encode, route, split
 from fencelog.spark_connector.write.rows import take_rows
-from fencelog.spark_connector.write.target import Job, Target
+from fencelog.spark_connector.write.target import Job, Target, spread_of_batch
+
+IN_FLIGHT = 4
+"""The record batches of a task that are sent, or wait for the one before them in their partition;
+above it the task takes no more rows."""
+
+Append = Callable[[int, bytes, int], Awaitable[object]]
+"""A function that appends a record batch of so many messages to a partition."""
 
 
 async def append_all(
@@ -25,68 +34,140 @@ async def append_all(
 
     Raises FencelogError.
     """
-    options, partitions = target.options, target.partitions
-    async with FencelogClient(options.servers) as client:
-        appends = _Appends(client, options, turn, job)
-        gathered, count = Gathered(), 0
+    async with FencelogClient(target.options.servers) as client:
+        if job is None:
+            append = _at_least_once(client, target.options.topic)
+            return await _append_all(rows, append, target.partitions, turn)
+        partitions = await spread_of_batch(client, target, job)
+        numbered = _Numbered(client, target.options.topic, job, turn)
+        count = await _append_all(rows, numbered.append, partitions, turn)
+        numbered.check_complete()
+        return count
+
+
+async def _append_all(
+    rows: Iterator[pa.RecordBatch], append: Append, partitions: int, turn: int
+) -> int:
+    gathered, count = Gathered(), 0
+    async with task_group() as group:
+        lanes = _Lanes(group, append)
 
         async def write(batch: pa.RecordBatch) -> None:
             nonlocal count
             count += batch.num_rows
-            for partition, part in gathered.add(
-                split(batch, route(batch, partitions, turn % partitions))
-            ):
-                await appends.append(partition, part)
+            places = route(batch, partitions, turn % partitions)
+            for partition, part in gathered.add(split(batch, places)):
+                await lanes.append(partition, part)
 
         await take_rows(rows, write)
         for partition, part in gathered.rest():
-            await appends.append(partition, part)
-        return count
+            await lanes.append(partition, part)
+    return count
 
 
-class _Appends:
-    """The appends of a task, one at a time."""
+class _Lanes:
+    """The appends of a task: those to one partition one after the other, in order, those to several
+    together."""
 
-    def __init__(
-        self, client: FencelogClient, options: WriteOptions, turn: int, job: Job | None
-    ) -> None:
-        self._client = client
-        self._options = options
-        self._turn = turn
-        self._job = job
-        self._producers: dict[int, ExactlyOnceProducer] = {}
-        self._known: dict[int, int] = {}
-        """The rows of each partition, from the first on, that are in the log already."""
+    def __init__(self, group: TaskGroup, append: Append) -> None:
+        self._group = group
+        self._append = append
+        self._slots = anyio.Semaphore(IN_FLIGHT)
+        self._last: dict[int, anyio.Event] = {}
+        """What is set when the latest append to a partition is done; after an error it never is."""
 
     async def append(self, partition: int, rows: pa.RecordBatch) -> None:
-        if self._job is None:
-            for batch, _ in encoded(rows):
-                await self._append_once_or_more(partition, batch)
-            return
-        producer = await self._producer(partition, self._job)
-        known = min(self._known[partition], rows.num_rows)
-        self._known[partition] -= known
-        for batch, count in encoded(rows.slice(known)):
-            await producer.append_batch(batch, count)
+        """Have rows appended; return when few appends wait. The group raises their errors."""
+        batch = encode(rows)  # while others are on their way
+        await self._slots.acquire()
+        before, done = self._last.get(partition), anyio.Event()
+        self._last[partition] = done
+        self._group.start_soon(self._in_turn, partition, batch, rows.num_rows, before, done)
 
-    async def _append_once_or_more(self, partition: int, batch: bytes) -> None:
-        await retry_not_applied(
-            lambda: self._client.append_batch(self._options.topic, batch, partition=partition)
+    async def _in_turn(
+        self,
+        partition: int,
+        batch: bytes,
+        count: int,
+        before: anyio.Event | None,
+        done: anyio.Event,
+    ) -> None:
+        if before is not None:
+            await before.wait()
+        await self._append(partition, batch, count)
+        done.set()
+        self._slots.release()
+
+
+def _at_least_once(client: FencelogClient, topic: str) -> Append:
+    async def append(partition: int, batch: bytes, count: int) -> object:
+        return await retry_at_least_once(
+            lambda: client.append_batch(topic, batch, partition=partition)
         )
 
-    async def _producer(self, partition: int, job: Job) -> ExactlyOnceProducer:
-        """Return the producer of this task's rows for a partition: its epoch is the batch, and it
-        goes on where an earlier attempt has ended."""
+    return append
+
+
+class _Numbered:
+    """The numbered appends of a task: in each partition it is a producer, whose epoch is the batch.
+
+    An attempt sends all its rows from number 0 on. The log has those of an earlier attempt, and the
+    owner compares their contents as far as it knows them: rows are left out because they are there,
+    not because as many are.
+    """
+
+    def __init__(self, client: FencelogClient, topic: str, job: Job, task: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._job = job
+        self._task = task
+        self._producers: dict[int, ExactlyOnceProducer] = {}
+        self._known: dict[int, int] = {}
+        """The rows in each partition that are in the log from earlier attempts."""
+
+    async def append(self, partition: int, batch: bytes, count: int) -> None:
+        """Append a record batch after those before it. Raises FencelogError: SEQUENCE_REUSED if an
+        earlier attempt had other rows here."""
+        producer = await self._producer(partition)
+        try:
+            await producer.append_batch(batch, count)
+        except FencelogError as error:
+            is_repetition = producer.sequence < self._known[partition]
+            if is_repetition and error.code in (
+                ErrorCode.SEQUENCE_REUSED,
+                ErrorCode.SEQUENCE_MISMATCH,
+            ):
+                rows = f"rows {producer.sequence} to {producer.sequence + count - 1}"
+                raise self._other_rows(partition, f"{rows} differ") from error
+            raise
+
+    def check_complete(self) -> None:
+        """Check that the attempt had all rows of earlier ones. Raises SEQUENCE_REUSED."""
+        for partition, producer in self._producers.items():
+            known = self._known[partition]
+            if producer.sequence < known:
+                raise self._other_rows(partition, f"it had {known}, not {producer.sequence}")
+
+    async def _producer(self, partition: int) -> ExactlyOnceProducer:
         producer = self._producers.get(partition)
         if producer is None:
             producer = ExactlyOnceProducer(
                 self._client,
-                self._options.topic,
-                f"{job.name}-{self._turn}",
+                self._topic,
+                f"{self._job.name}-{self._task}",
                 partition=partition,
-                epoch=job.batch,
+                epoch=self._job.batch,
             )
             self._known[partition] = await producer.resume()
+            producer.sequence = 0
             self._producers[partition] = producer
-            await anyio.lowlevel.checkpoint()
         return producer
+
+    def _other_rows(self, partition: int, why: str) -> FencelogError:
+        return FencelogError(
+            ErrorCode.SEQUENCE_REUSED,
+            f"an earlier attempt of batch {self._job.batch} wrote other rows from task "
+            f"{self._task} to partition {partition}: {why}. With exactlyOnce=dedup a batch has the "
+            "same rows in the same tasks and order each time: was its source trimmed, or the "
+            "number of tasks changed? The batch is not completed",
+        )

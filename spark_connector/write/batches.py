@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
-from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MIB
+from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, check_batch
 from fencelog.ledgers.record_batch.format import assemble_batch
 
 TARGET_BYTES = MIB
-"""The size of a record batch, about: large enough for full speed, and far below the largest."""
+"""The size of a record batch, at most, unless it is one row: large enough for full speed, and far
+below the largest."""
+
+ROW_BYTES = 16
+"""What a row or a header costs beside its bytes, about: so that rows without any are fewer than
+MAX_BATCH_MESSAGES, too."""
 
 _INT32 = np.dtype("<i4")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -68,18 +73,12 @@ def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
-def encoded(rows: pa.RecordBatch) -> Iterator[tuple[bytes, int]]:
-    """Yield record batches of these rows, in order, and how many messages each holds. Raises
+def encode(rows: pa.RecordBatch) -> bytes:
+    """Return these rows, as many as ``Gathered`` gives out at a time, as a record batch. Raises
     FencelogError: BAD_REQUEST, PAYLOAD_TOO_LARGE for a row that is no message."""
-    count = rows.num_rows
-    if count > 1 and (count > MAX_BATCH_MESSAGES or rows.nbytes > 2 * TARGET_BYTES):
-        middle = count // 2
-        yield from encoded(rows.slice(0, middle))
-        yield from encoded(rows.slice(middle))
-    elif count:
-        batch = _encode(rows)
-        check_batch(batch)  # nobody else checks the limits of messages before they are stored
-        yield batch, count
+    batch = _encode(rows)
+    check_batch(batch)  # nobody else checks the limits of messages before they are stored
+    return batch
 
 
 def _encode(rows: pa.RecordBatch) -> bytes:
@@ -146,26 +145,71 @@ def _refused(why: str) -> FencelogError:
 
 
 class Gathered:
-    """Rows that wait for more, so that record batches are large: by partition, in order."""
+    """Rows that wait for more, so that record batches are large: by partition, in order.
+
+    Where a record batch ends is decided by its rows alone, and not by the batches in which they
+    come: those of a repetition that has the same rows are the same.
+    """
 
     def __init__(self) -> None:
-        self._parts: dict[int, list[pa.RecordBatch]] = {}
-        self._bytes: dict[int, int] = {}
+        self._waiting: dict[int, _Waiting] = {}
 
     def add(self, by_partition: dict[int, pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Add rows; yield those of a partition once they are enough."""
+        """Add rows; yield those of a partition that are enough once the next one is there."""
         for partition, rows in by_partition.items():
-            self._parts.setdefault(partition, []).append(rows)
-            size = self._bytes.get(partition, 0) + rows.nbytes
-            self._bytes[partition] = size
-            if size >= TARGET_BYTES:
-                yield partition, self._take(partition)
+            waiting = self._waiting.setdefault(partition, _Waiting())
+            for full in waiting.add(rows):
+                yield partition, full
 
     def rest(self) -> Iterable[tuple[int, pa.RecordBatch]]:
         """Yield what is left."""
-        for partition in sorted(self._parts):
-            yield partition, self._take(partition)
+        for partition in sorted(self._waiting):
+            yield partition, joined(self._waiting.pop(partition).parts)
 
-    def _take(self, partition: int) -> pa.RecordBatch:
-        self._bytes.pop(partition)
-        return joined(self._parts.pop(partition))
+
+class _Waiting:
+    """The rows of one partition that wait, at least one after ``add``."""
+
+    def __init__(self) -> None:
+        self.parts: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ends = np.cumsum(_sizes(rows))
+        start = 0
+        while start < rows.num_rows:
+            begin = int(ends[start - 1]) if start else 0
+            fit = int(np.searchsorted(ends, begin + TARGET_BYTES - self._bytes, side="right"))
+            end = max(start, fit)
+            if end == start and not self.parts:
+                end = start + 1  # a row that is larger than a batch
+            if end > start:
+                self.parts.append(rows.slice(start, end - start))
+                self._bytes += int(ends[end - 1]) - begin
+            if end < rows.num_rows:
+                full, self.parts, self._bytes = self.parts, [], 0
+                yield joined(full)
+            start = end
+
+
+def _sizes(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return the bytes of each row, about; the same wherever the row stands."""
+    sizes = np.full(rows.num_rows, ROW_BYTES, np.int64)
+    for name in ("value", "key"):
+        if name in rows.schema.names:
+            sizes += _lengths(rows[name])
+    if "headers" in rows.schema.names:
+        lists = rows["headers"]
+        pairs = lists.flatten()
+        each = _lengths(pc.struct_field(pairs, "name")) + _lengths(pc.struct_field(pairs, "value"))
+        ends = np.concatenate(([0], np.cumsum(each + ROW_BYTES)))
+        last = np.cumsum(
+            pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        )
+        sizes += np.diff(ends[np.concatenate(([0], last))])
+    return sizes
+
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(lengths, np.int64)

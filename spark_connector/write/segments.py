@@ -25,7 +25,7 @@ from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read.bookies import BookieTable
-from fencelog.spark_connector.write.batches import Gathered, encoded, route, split
+from fencelog.spark_connector.write.batches import Gathered, encode, route, split
 from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
@@ -137,18 +137,17 @@ class _OpenLedger:
 
     async def write(self, rows: pa.RecordBatch) -> None:
         """Write rows; return when only few of them wait for an acknowledgement."""
-        for batch, count in encoded(rows):
-            entry = pack_entry(
-                batch,
-                count=count,
-                first_number=self._messages,
-                publish_time_us=self._host.now_us(),
-            )
-            while self._writer.pending_bytes > MAX_PENDING_BYTES:
-                await self._wait()
-            self._last_entry = self._writer.append(entry)
-            self._messages += count
-            await anyio.lowlevel.checkpoint()  # what was queued leaves
+        entry = pack_entry(
+            encode(rows),
+            count=rows.num_rows,
+            first_number=self._messages,
+            publish_time_us=self._host.now_us(),
+        )
+        while self._writer.pending_bytes > MAX_PENDING_BYTES:
+            await self._wait()
+        self._last_entry = self._writer.append(entry)
+        self._messages += rows.num_rows
+        await anyio.lowlevel.checkpoint()  # what was queued leaves
 
     async def finish(self) -> int:
         """Wait until everything is acknowledged; return the number of messages. Bookies then know

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.commits import PartitionCommits
-from fencelog.api.client.retry import retry_not_applied
+from fencelog.api.client.retry import retry_idempotent, retry_not_applied
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.spark_connector.planning.first_contact import servers_that_answer
@@ -51,6 +51,27 @@ async def partitions_of_batch(client: FencelogClient, target: Target, job: Job) 
     if last is not None and last["batch"] == job.batch and last["partitions"]:
         return int(last["partitions"])
     return target.partitions
+
+
+async def spread_of_batch(client: FencelogClient, target: Target, job: Job) -> int:
+    """Return the number of partitions that the batch is spread over, which its first attempt has
+    stored in partition 0; store the one that the driver found, if this is the first.
+
+    It is stored as a commit without ledgers, by a name of its own: the batch is not committed.
+    Raises FencelogError: PRODUCER_FENCED if a later batch has begun.
+    """
+    spreads = PartitionCommits(client, target.options.topic, 0, f"{job.name}-spread")
+    found = await retry_not_applied(spreads.last)
+    if found is None or found["batch"] < job.batch:
+        found = await retry_idempotent(
+            lambda: spreads.commit(job.batch, [], partitions=target.partitions)
+        )
+    if found["batch"] > job.batch:
+        raise FencelogError(
+            ErrorCode.PRODUCER_FENCED,
+            f"batch {found['batch']} has begun: a task of batch {job.batch} comes too late",
+        )
+    return int(found["partitions"])
 
 
 def unkeyed_partition(job: Job, partitions: int) -> int:

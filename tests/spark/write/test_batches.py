@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message, decode_batch
 from fencelog.spark_connector.read.columns import HEADERS, TIMESTAMP
 from fencelog.spark_connector.write.batches import (
     TARGET_BYTES,
     Gathered,
-    encoded,
+    encode,
     joined,
     route,
     split,
@@ -57,13 +58,20 @@ def rows_of(found: list[Message]) -> pa.RecordBatch:
 
 
 def messages_of(rows: pa.RecordBatch) -> list[Message]:
-    return [message for batch, _ in encoded(rows) for message in decode_batch(batch)]
+    return decode_batch(encode(rows))
+
+
+def gathered(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """What is given out of these rows of partition 0."""
+    waiting = Gathered()
+    full = [part for rows in batches for _, part in waiting.add({0: rows})]
+    return [*full, *(part for _, part in waiting.rest())]
 
 
 @given(st.lists(messages, min_size=1, max_size=40), st.data())
 def test_every_message_stays_as_it_was(found: list[Message], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(found) - 1))
-    end = data.draw(st.integers(start, len(found)))
+    end = data.draw(st.integers(start + 1, len(found)))
     assert messages_of(rows_of(found).slice(start, end - start)) == found[start:end]
 
 
@@ -81,11 +89,32 @@ def test_text_and_missing_columns_are_taken() -> None:
 
 def test_many_rows_become_several_batches_in_order() -> None:
     found = [Message(b"%d" % n + b"x" * 1_000) for n in range(5_000)]
-    batches = list(encoded(rows_of(found)))
+    batches = [encode(rows) for rows in gathered(rows_of(found))]
     assert len(batches) > 1
-    assert max(len(batch) for batch, _ in batches) <= 3 * TARGET_BYTES
-    assert sum(count for _, count in batches) == 5_000
-    assert [m for batch, _ in batches for m in decode_batch(batch)] == found
+    assert max(len(batch) for batch in batches) <= 1.5 * TARGET_BYTES
+    assert [m for batch in batches for m in decode_batch(batch)] == found
+
+
+def test_many_small_rows_are_not_more_than_a_batch_may_hold() -> None:
+    rows = pa.RecordBatch.from_pydict({"value": [b""] * (MAX_BATCH_MESSAGES + 1)})
+    counts = [part.num_rows for part in gathered(rows)]
+    assert max(counts) <= MAX_BATCH_MESSAGES
+    assert sum(counts) == MAX_BATCH_MESSAGES + 1
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 200_000, 600_000, TARGET_BYTES + 1]), min_size=1, max_size=15),
+    st.lists(st.integers(0, 15)),
+)
+def test_batches_end_where_their_rows_say(sizes: list[int], cuts: list[int]) -> None:
+    """A repetition with the same rows has the same batches, however Spark hands the rows over."""
+    rows = rows_of([Message(b"x" * size, headers=(("h", b"v" * (size // 40)),)) for size in sizes])
+    places = [0, *sorted(cut for cut in cuts if cut < len(sizes)), len(sizes)]
+    parts = [rows.slice(a, b - a) for a, b in pairwise(places) if b > a]
+    once, again = gathered(rows), gathered(*parts)
+    assert [part.num_rows for part in once] == [part.num_rows for part in again]
+    assert [encode(part) for part in once] == [encode(part) for part in again]
+    assert sum(part.num_rows for part in once) == len(sizes)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +130,7 @@ def test_many_rows_become_several_batches_in_order() -> None:
 )
 def test_what_is_no_message_is_refused(column: dict[str, Any], code: ErrorCode) -> None:
     with pytest.raises(FencelogError) as raised:
-        list(encoded(pa.RecordBatch.from_pydict(column)))
+        encode(pa.RecordBatch.from_pydict(column))
     assert raised.value.code is code
 
 
@@ -133,17 +162,17 @@ def test_rows_keep_their_order_within_a_partition(numbers: list[int]) -> None:
 
 
 def test_small_batches_wait_for_each_other() -> None:
-    gathered = Gathered()
+    waiting = Gathered()
     small = rows_of([Message(b"x" * 1_000)] * 100)
     given_out = [
         (number, part)
         for _ in range(20)
-        for number, part in gathered.add({0: small, 1: small.slice(0, 1)})
+        for number, part in waiting.add({0: small, 1: small.slice(0, 1)})
     ]
     assert [number for number, _ in given_out] == [0]
-    assert given_out[0][1].nbytes >= TARGET_BYTES
-    rest = dict(gathered.rest())
+    assert abs(given_out[0][1].nbytes - TARGET_BYTES) < TARGET_BYTES // 50
+    rest = dict(waiting.rest())
     assert rest[1].num_rows == 20
     assert rest[0].num_rows + given_out[0][1].num_rows == 2_000
-    assert list(gathered.rest()) == []
+    assert list(waiting.rest()) == []
     assert joined([small, small]).num_rows == 200

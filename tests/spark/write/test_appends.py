@@ -1,0 +1,190 @@
+"""The appends of a task: to several partitions together, again where it is not known whether they
+were written, and numbered so that other rows of another attempt are not taken for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pytest
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.client import Appended
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import decode_batch
+from fencelog.spark_connector.write.appends import IN_FLIGHT, append_all
+from fencelog.spark_connector.write.batches import TARGET_BYTES
+from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
+from fencelog.spark_connector.write.target import Job, Target, reached
+
+FILLER = b"x" * (TARGET_BYTES // 4)
+"""Makes four rows a record batch."""
+
+
+def rows_of(numbers: range, *, partitions: int = 1, at_once: int = 100) -> Iterator[pa.RecordBatch]:
+    """Rows with these numbers, in turn to each partition, in batches of so many."""
+    for first in range(0, len(numbers), at_once):
+        part = numbers[first : first + at_once]
+        yield pa.RecordBatch.from_pydict(
+            {
+                "value": [b"%06d" % number + FILLER[: -6 - 16] for number in part],
+                "partition": pa.array([number % partitions for number in part], pa.int32()),
+            }
+        )
+
+
+async def numbers_in(client: FencelogClient, topic: str, partition: int = 0) -> list[int]:
+    found: list[int] = []
+    while not (page := await client.read(topic, partition, len(found))).at_tail or page.batches:
+        found += [int(m.value[:6]) for batch in page.batches for m in decode_batch(batch.batch)]
+    return found
+
+
+async def target_of(server: str, topic: str) -> Target:
+    return await reached(WriteOptions((server,), topic, ExactlyOnce.DEDUP))
+
+
+class Appends:
+    """What passes through ``FencelogClient.append_batch``. ``fault`` may raise after an append."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most: dict[int | None, int] = {}
+        """How many were on their way at the same time: to each partition, and (None) in all."""
+        self.faults: list[FencelogError] = []
+        self._open: dict[int | None, int] = {}
+        self._append = FencelogClient.append_batch
+        monkeypatch.setattr(FencelogClient, "append_batch", self._counted(self._append))
+
+    def _counted(self, append: Any) -> Any:
+        async def counted(client: FencelogClient, *args: Any, **options: Any) -> Appended:
+            places = (None, options["partition"])
+            for place in places:
+                self._open[place] = self._open.get(place, 0) + 1
+                self.most[place] = max(self.most.get(place, 0), self._open[place])
+            try:
+                await anyio.sleep(0.01)  # the others get their turn
+                done: Appended = await append(client, *args, **options)
+            finally:
+                for place in places:
+                    self._open[place] -= 1
+            if self.faults:
+                raise self.faults.pop()
+            return done
+
+        return counted
+
+
+@pytest.fixture
+def appends(monkeypatch: pytest.MonkeyPatch) -> Appends:
+    return Appends(monkeypatch)
+
+
+@pytest.mark.parametrize("job", [None, Job("spark-query", 3)])
+async def test_partitions_are_written_together_and_each_in_order(
+    server: str, client: FencelogClient, appends: Appends, job: Job | None
+) -> None:
+    topic = f"appends/together-{'dedup' if job else 'none'}"
+    await client.create_topic(topic, partitions=6)
+    rows = rows_of(range(120), partitions=6)
+    assert await append_all(rows, await target_of(server, topic), turn=0, job=job) == 120
+    for partition in range(6):
+        assert await numbers_in(client, topic, partition) == list(range(partition, 120, 6))
+    assert appends.most.pop(None) == IN_FLIGHT
+    assert set(appends.most.values()) == {1}
+
+
+async def test_an_append_whose_outcome_is_unknown_is_sent_again(
+    server: str, client: FencelogClient, appends: Appends
+) -> None:
+    topic = "appends/unknown"
+    await client.create_topic(topic)
+    appends.faults = [FencelogError(ErrorCode.APPEND_UNKNOWN, "the answer was lost")]
+    await append_all(rows_of(range(4)), await target_of(server, topic), turn=0, job=None)
+    assert await numbers_in(client, topic) == [0, 1, 2, 3] * 2
+
+
+@pytest.mark.parametrize("job", [None, Job("spark-query", 3)])
+async def test_an_append_that_is_refused_ends_the_task(
+    server: str, client: FencelogClient, appends: Appends, job: Job | None
+) -> None:
+    topic = f"appends/refused-{'dedup' if job else 'none'}"
+    await client.create_topic(topic, partitions=2)
+    appends.faults = [FencelogError(ErrorCode.TOPIC_TERMINATED, "no more")]
+    rows = rows_of(range(200), partitions=2)
+    with pytest.raises(FencelogError, match="no more"):
+        await append_all(rows, await target_of(server, topic), turn=0, job=job)
+    assert len(await numbers_in(client, topic)) < 100
+
+
+# -- another attempt -------------------------------------------------------------------------------
+
+
+async def attempt(
+    target: Target, numbers: range, *, batch: int = 1, at_once: int = 100, partitions: int = 1
+) -> None:
+    rows = rows_of(numbers, at_once=at_once, partitions=partitions)
+    await append_all(rows, target, turn=0, job=Job("spark-query", batch))
+
+
+async def test_rows_that_come_again_are_written_once(server: str, client: FencelogClient) -> None:
+    """A task that has died after ten record batches, and then the whole one, twice."""
+    topic = "appends/again"
+    await client.create_topic(topic)
+    target = await target_of(server, topic)
+    await attempt(target, range(40))
+    await attempt(target, range(98), at_once=7)
+    await attempt(target, range(98), at_once=33)
+    assert await numbers_in(client, topic) == list(range(98))
+    await attempt(target, range(98), batch=2)
+    assert await numbers_in(client, topic) == [*range(98)] * 2
+
+
+@pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        (range(1, 42), "rows 24 to 27 differ"),  # of the last ones that the owner remembers
+        (range(36), "it had 41, not 36"),
+        (range(43), "rows 40 to 42 differ"),
+    ],
+    ids=["shifted", "fewer", "more"],
+)
+async def test_other_rows_are_refused_and_not_left_out(
+    server: str, client: FencelogClient, numbers: range, named: str
+) -> None:
+    topic = f"appends/other-{numbers.start}-{len(numbers)}"
+    await client.create_topic(topic)
+    target = await target_of(server, topic)
+    await attempt(target, range(41))
+    with pytest.raises(FencelogError, match=named) as raised:
+        await attempt(target, numbers)
+    assert raised.value.code is ErrorCode.SEQUENCE_REUSED
+    assert await numbers_in(client, topic) == list(range(41))
+
+
+async def test_a_batch_goes_to_the_partitions_of_its_first_attempt(
+    server: str, client: FencelogClient
+) -> None:
+    topic = "appends/grows"
+    await client.create_topic(topic, partitions=2)
+    keyed = [b"%d" % number for number in range(50)]
+
+    async def write(target: Target, batch: int) -> None:
+        rows = pa.RecordBatch.from_pydict({"key": keyed, "value": [b"%06d" % n for n in range(50)]})
+        job = Job("spark-query", batch)
+        await append_all(iter([rows]), target, turn=0, job=job)
+
+    await write(await target_of(server, topic), 1)
+    await client.update_topic(topic, {}, partitions=5)
+    grown = await target_of(server, topic)
+    await write(grown, 1)
+    first = [await numbers_in(client, topic, partition) for partition in range(5)]
+    assert sorted(chain(*first)) == list(range(50))
+    assert first[2:] == [[], [], []]
+    await write(grown, 2)
+    assert all([await numbers_in(client, topic, partition) for partition in range(2, 5)])
+    with pytest.raises(FencelogError, match="batch 2 has begun") as raised:
+        await write(grown, 1)
+    assert raised.value.code is ErrorCode.PRODUCER_FENCED
