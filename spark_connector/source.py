@@ -39,7 +39,7 @@ from fencelog.spark_connector.write.options import (
     check_columns,
     parse_write_options,
 )
-from fencelog.spark_connector.write.writer import FencelogWriter, stream_writer
+from fencelog.spark_connector.write.writer import FencelogStreamWriter, FencelogWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +120,7 @@ class FencelogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a writer of a stream. Raises FencelogError as ``writer`` does."""
-        return stream_writer(_reached(self._write_options(schema, overwrite)))
+        return FencelogStreamWriter(_reached(self._write_options(schema, overwrite)))
 
     def _is_of_table(self, schema: StructType) -> bool:
         """Tell whether a query is one of a table of the catalog."""

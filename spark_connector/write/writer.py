@@ -11,7 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -27,8 +31,12 @@ if TYPE_CHECKING:
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # PySpark 4.0 writes streams row by row only
-    DataSourceStreamArrowWriter = None  # type: ignore[assignment,misc]  # there is none
+except ImportError:
+
+    class DataSourceStreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[no-redef]
+        """The same for PySpark 4.0, which names only a writer of single rows, but hands batches of
+        Arrow to a writer of either kind that takes them."""
+
 
 T = TypeVar("T")
 
@@ -79,17 +87,8 @@ class _StreamWriter:
         _abort(messages, self._target)
 
 
-if DataSourceStreamArrowWriter is not None:
-
-    class FencelogStreamWriter(_StreamWriter, DataSourceStreamArrowWriter):
-        """The writer of a stream."""
-
-
-def stream_writer(target: Target) -> FencelogStreamWriter:
-    """Return the writer of a stream. Raises FencelogError(BAD_REQUEST) before PySpark 4.1."""
-    if DataSourceStreamArrowWriter is None:
-        raise wrong("streams are written with PySpark 4.1 or newer")
-    return FencelogStreamWriter(target)
+class FencelogStreamWriter(_StreamWriter, DataSourceStreamArrowWriter):
+    """The writer of a stream."""
 
 
 def _write(rows: Iterator[pa.RecordBatch], target: Target, job: Job | None) -> TaskOutcome:

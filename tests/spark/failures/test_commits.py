@@ -17,7 +17,7 @@ from fencelog.api.client import FencelogClient
 from tests.spark.support.accounts import fill, tails, times_found
 from tests.spark.support.copies import Copy
 from tests.spark.support.jvm import JVM_OPTIONS
-from tests.spark.support.streams import HAS_LIMITS, batches
+from tests.spark.support.streams import batches
 from tests.support.house import ROOT
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.zookeeper,
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.0 cannot write streams"),
 ]
 
 ROWS = 500

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.zookeeper,
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.0 cannot write streams"),
+    pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.0 reads all at once"),
 ]
 
 ROWS = 20_000

@@ -13,7 +13,6 @@ from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.cluster import Cluster
 from tests.spark.support.accounts import FILLER, fill, times_found
 from tests.spark.support.copies import Copy
-from tests.spark.support.streams import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +28,6 @@ ROWS = 15_000
 """In each of two partitions and tasks: Spark hands them over in batches of up to 10,000."""
 
 ALL = dict.fromkeys(range(2 * ROWS), 1)
-writes_streams = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.0 cannot write streams")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -42,7 +40,6 @@ async def source(cluster: Cluster) -> str:
     return SOURCE
 
 
-@writes_streams
 @pytest.mark.parametrize(
     ("mode", "failure"),
     [
@@ -114,7 +111,6 @@ async def test_a_read_whose_task_is_tried_again(
     assert found == [(partition, offset) for partition in range(2) for offset in range(ROWS)]
 
 
-@writes_streams
 async def test_a_stream_whose_reading_task_is_tried_again(
     spark: SparkSession,
     server: str,

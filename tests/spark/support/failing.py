@@ -24,10 +24,9 @@ from fencelog.spark_connector.planning.options import parse_batch_options
 from fencelog.spark_connector.source import FencelogDataSource, FencelogReader, checked_columns
 from fencelog.spark_connector.stream.options import parse_stream_options
 from fencelog.spark_connector.stream.reader import FencelogStreamReader
-from fencelog.spark_connector.write import writer as writers
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.target import Target, reached
-from fencelog.spark_connector.write.writer import FencelogWriter, TaskOutcome
+from fencelog.spark_connector.write.writer import FencelogStreamWriter, FencelogWriter, TaskOutcome
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,17 +194,15 @@ class _Writer(FencelogWriter):
         self._planned.in_commit(lambda: commit(messages))
 
 
-if hasattr(writers, "FencelogStreamWriter"):  # Spark before 4.1 has none
+class _StreamWriter(FencelogStreamWriter):
+    def __init__(self, planned: Planned, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]  # as they came
+        self._planned = planned
 
-    class _StreamWriter(writers.FencelogStreamWriter):
-        def __init__(self, planned: Planned, *args: object) -> None:
-            super().__init__(*args)  # type: ignore[arg-type]  # as they came
-            self._planned = planned
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
+        rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._target.options))
+        return super().write(rows)
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-            rows = self._planned.in_task(iterator, lambda: wait_for_rows(self._target.options))
-            return super().write(rows)
-
-        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-            commit = super().commit
-            self._planned.in_commit(lambda: commit(messages, batchId))
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        commit = super().commit
+        self._planned.in_commit(lambda: commit(messages, batchId))
