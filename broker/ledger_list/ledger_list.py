@@ -289,7 +289,8 @@ def _check_joins(ledger_list: LedgerList, segments: Sequence[Segment], kept: int
         raise FencelogError(
             ErrorCode.LIMIT_REACHED,
             f"the partition has {kept} ledgers and cannot take {len(segments)} more: at most "
-            f"{MAX_SEGMENTS}",
+            f"{MAX_SEGMENTS}. Trim it or give the topic a retention, and commit fewer and larger "
+            "ledgers",
         )
     listed = sorted(ledger_list.ledgers & {segment.ledger_id for segment in segments})
     if listed:

@@ -7,6 +7,10 @@ With ``--available-now`` it counts what there is and ends, as a job of cron; wit
 window is written once, when no message for it is expected any more: when messages are there whose
 event time is later than its end by ``--lateness``. Messages without an event time count at the time
 they were published. A subscription shows how far the query is: its name is that of the target.
+
+Every batch with a window that has ended adds two ledgers to each partition of the target, which
+holds 4,000 of them. Where the query runs all the time, give the target a retention, or the query a
+longer ``--trigger``.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ def start(
     checkpoint: str,
     window: str = "1 minute",
     lateness: str = "10 minutes",
+    trigger: str = "1 minute",
     available_now: bool = False,
 ) -> StreamingQuery:
     """Start the query. The target topic must exist."""
@@ -53,11 +58,14 @@ def start(
     )
     writer = (
         counts(messages, window=window, lateness=lateness)
+        .repartition(1)  # each task with rows adds ledgers: one for a few rows, and not 200
         .writeStream.format("fencelog")
         .options(server=server, topic=target, exactlyOnce="segments")
         .option("checkpointLocation", checkpoint)
     )
-    return (writer.trigger(availableNow=True) if available_now else writer).start()
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=trigger).start()
 
 
 def main() -> None:
@@ -69,6 +77,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", required=True, help="a directory that outlives the query")
     parser.add_argument("--window", default="1 minute")
     parser.add_argument("--lateness", default="10 minutes")
+    parser.add_argument("--trigger", default="1 minute", help="the time between two batches")
     parser.add_argument("--available-now", action="store_true")
     given = parser.parse_args()
     spark = SparkSession.builder.appName(f"counts of {given.source}").getOrCreate()

@@ -17,11 +17,11 @@ from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, check_batch
 from fencelog.ledgers.record_batch.format import assemble_batch
 
-TARGET_BYTES = MIB
+TARGET_BYTES = 2 * MIB
 """The size of a record batch, at most, unless it is one row: large enough for full speed, and far
 below the largest."""
 
-ROW_BYTES = 16
+ROW_BYTES = 24
 """What a row or a header costs beside its bytes, about: so that rows without any are fewer than
 MAX_BATCH_MESSAGES, too."""
 

@@ -46,6 +46,9 @@ PARTITIONS_AT_ONCE = 8
 """The partitions that a batch is committed to, or withdrawn from, at the same time: each is work of
 its owner, which closes and checks the ledgers."""
 
+LEDGERS_AT_ONCE = 1000
+"""The ledgers that a partition takes in one commit (MAX_COMMIT_LEDGERS of brokers)."""
+
 WITHDRAWN_AT_ONCE = 100
 """The ledgers that one request withdraws, one after the other: it takes about a second."""
 
@@ -193,6 +196,13 @@ async def commit(
     if any(task.partitions != partitions for task in tasks):
         raise _spread_otherwise(options)
     by_partition = _by_partition(tasks)
+    most = max(map(len, by_partition.values()), default=0)
+    if most > LEDGERS_AT_ONCE:
+        raise FencelogError(
+            ErrorCode.LIMIT_REACHED,
+            f"{most} tasks have rows for one partition, which takes {LEDGERS_AT_ONCE} ledgers at "
+            "once: let fewer tasks write (coalesce, repartition)",
+        )
     if is_stream:
         by_partition.setdefault(0, [])
     async with FencelogClient(options.servers) as client:

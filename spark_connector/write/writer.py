@@ -33,7 +33,9 @@ try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:
 
-    class DataSourceStreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):  # type: ignore[no-redef]
+    class DataSourceStreamArrowWriter(  # type: ignore[no-redef,misc]  # newer ones have it
+        DataSourceArrowWriter, DataSourceStreamWriter
+    ):
         """The same for PySpark 4.0, which names only a writer of single rows, but hands batches of
         Arrow to a writer of either kind that takes them."""
 

@@ -160,7 +160,7 @@ def test_a_ledger_joins_once_and_no_more_than_the_list_holds() -> None:
     with pytest.raises(FencelogError) as raised:
         ledger_list.with_adopted(joining(8, 1))
     assert raised.value.code is ErrorCode.BAD_REQUEST
-    with pytest.raises(FencelogError) as raised:
+    with pytest.raises(FencelogError, match="retention, and commit fewer") as raised:
         ledger_list.with_adopted(joining(*range(10, 10 + MAX_SEGMENTS)))
     assert raised.value.code is ErrorCode.LIMIT_REACHED
 

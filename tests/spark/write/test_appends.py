@@ -14,14 +14,22 @@ import pytest
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.client import Appended
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import decode_batch
+from fencelog.spark_connector.write import batches
 from fencelog.spark_connector.write.appends import IN_FLIGHT, append_all
-from fencelog.spark_connector.write.batches import TARGET_BYTES
+from fencelog.spark_connector.write.batches import ROW_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.target import Job, Target, reached
 
+TARGET_BYTES = 64 * KIB
 FILLER = b"x" * (TARGET_BYTES // 4)
 """Makes four rows a record batch."""
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "TARGET_BYTES", TARGET_BYTES)
 
 
 def rows_of(numbers: range, *, partitions: int = 1, at_once: int = 100) -> Iterator[pa.RecordBatch]:
@@ -30,7 +38,7 @@ def rows_of(numbers: range, *, partitions: int = 1, at_once: int = 100) -> Itera
         part = numbers[first : first + at_once]
         yield pa.RecordBatch.from_pydict(
             {
-                "value": [b"%06d" % number + FILLER[: -6 - 16] for number in part],
+                "value": [b"%06d" % number + FILLER[: -6 - ROW_BYTES] for number in part],
                 "partition": pa.array([number % partitions for number in part], pa.int32()),
             }
         )

@@ -108,7 +108,7 @@ def test_many_small_rows_are_not_more_than_a_batch_may_hold() -> None:
 )
 def test_batches_end_where_their_rows_say(sizes: list[int], cuts: list[int]) -> None:
     """A repetition with the same rows has the same batches, however Spark hands the rows over."""
-    rows = rows_of([Message(b"x" * size, headers=(("h", b"v" * (size // 40)),)) for size in sizes])
+    rows = rows_of([Message(b"x" * size, headers=(("h", b"v" * (size // 80)),)) for size in sizes])
     places = [0, *sorted(cut for cut in cuts if cut < len(sizes)), len(sizes)]
     parts = [rows.slice(a, b - a) for a, b in pairwise(places) if b > a]
     once, again = gathered(rows), gathered(*parts)
@@ -166,13 +166,13 @@ def test_small_batches_wait_for_each_other() -> None:
     small = rows_of([Message(b"x" * 1_000)] * 100)
     given_out = [
         (number, part)
-        for _ in range(20)
+        for _ in range(40)
         for number, part in waiting.add({0: small, 1: small.slice(0, 1)})
     ]
     assert [number for number, _ in given_out] == [0]
     assert abs(given_out[0][1].nbytes - TARGET_BYTES) < TARGET_BYTES // 50
     rest = dict(waiting.rest())
-    assert rest[1].num_rows == 20
-    assert rest[0].num_rows + given_out[0][1].num_rows == 2_000
+    assert rest[1].num_rows == 40
+    assert rest[0].num_rows + given_out[0][1].num_rows == 4_000
     assert list(waiting.rest()) == []
     assert joined([small, small]).num_rows == 200

@@ -7,10 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
+from fencelog.broker.limits import MAX_COMMIT_LEDGERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.write import segments
 from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.segments import (
+    LEDGERS_AT_ONCE,
     PARTITIONS_AT_ONCE,
     WITHDRAWN_AT_ONCE,
     LedgerOfTask,
@@ -102,6 +104,14 @@ async def test_attempts_that_spread_a_batch_differently_are_not_mixed(owners: Ow
     with pytest.raises(FencelogError, match="another number of partitions"):
         await segments.commit([task(1)], OPTIONS)
     assert owners.done == [(0, 0)]
+
+
+async def test_too_many_tasks_are_refused_before_anything_is_committed(owners: Owners) -> None:
+    assert LEDGERS_AT_ONCE == MAX_COMMIT_LEDGERS
+    with pytest.raises(FencelogError, match="1001 tasks have rows for one partition") as raised:
+        await segments.commit([task(1)] * (LEDGERS_AT_ONCE + 1), OPTIONS)
+    assert raised.value.code is ErrorCode.LIMIT_REACHED
+    assert owners.done == []
 
 
 async def test_the_ledgers_of_a_partition_are_withdrawn_together(owners: Owners) -> None:
