@@ -38,6 +38,7 @@ def _brokers(brokers: Mapping[str, BrokerState | NotAnswered], now_us: int) -> I
             "no broker is registered: nothing can be appended or read over HTTP",
             "fencelog broker --metadata URL",
         )
+    slow: list[SlowSubscription] = []
     for broker_id, state in sorted(brokers.items()):
         if isinstance(state, NotAnswered):
             yield Finding(
@@ -63,7 +64,8 @@ def _brokers(brokers: Mapping[str, BrokerState | NotAnswered], now_us: int) -> I
         for step in state.troubles.steps:
             if now_us - step.since_us >= STUCK_STEP_MS * 1000:
                 yield _roll(broker_id, step)
-        yield from _subscriptions(state.troubles.subscriptions)
+        slow += state.troubles.subscriptions
+    yield from _subscriptions(slow)
 
 
 def _takeover(broker_id: str, opening: StuckOpening) -> Finding:
@@ -96,7 +98,7 @@ def _roll(broker_id: str, step: StuckStep) -> Finding:
 
 
 def _subscriptions(found: Sequence[SlowSubscription]) -> Iterator[Finding]:
-    """Yield one finding for each subscription, of all its partitions here."""
+    """Yield one finding for each subscription, of its partitions at all brokers."""
 
     def name_of(slow: SlowSubscription) -> tuple[str, str]:
         return slow.topic, slow.subscription
@@ -119,7 +121,7 @@ def _subscriptions(found: Sequence[SlowSubscription]) -> Iterator[Finding]:
                 "subscription": subscription,
                 "held_bytes": held,
                 "backlog_messages": sum(slow.backlog_messages for slow in places),
-                "partitions": [slow.partition for slow in places],
+                "partitions": sorted({slow.partition for slow in places}),
             },
         )
 

@@ -1,7 +1,7 @@
 // The findings of the doctor: how bad, what, since when, and the command that helps.
 
 import {copyable} from './copyable.js';
-import {SEVERITIES, aboutTopic, keyOf, placesOf} from './findings_core.js';
+import {SEVERITIES, aboutTopic, keyed, placesOf} from './findings_core.js';
 import {clock, duration} from './format.js';
 import {link} from './parts.js';
 import {Resource} from './service.js';
@@ -20,13 +20,13 @@ export const DOCTOR_PATH = 'v1/admin/doctor?scan=false';
 
 /** A list of findings, in the order in which they are given. @param {Finding[]} findings @param {string} name @param {number} nowUs */
 export const findingList = (findings, name, nowUs) => [
-  h('ul', {class: 'findings', 'aria-label': name, key: 'findings'}, findings.slice(0, MOST_SHOWN).map((each) => shownFinding(each, nowUs))),
+  h('ul', {class: 'findings', 'aria-label': name, key: 'findings'}, keyed(findings.slice(0, MOST_SHOWN)).map(([key, each]) => shownFinding(key, each, nowUs))),
   findings.length > MOST_SHOWN && h('p', {key: 'more'}, `and ${findings.length - MOST_SHOWN} more: `, h('code', null, 'fencelog doctor')),
 ];
 
-/** @param {Finding} each @param {number} nowUs */
-function shownFinding(each, nowUs) {
-  return h('li', {class: `finding ${each.severity}`, key: keyOf(each), 'data-kind': each.kind},
+/** @param {string} key @param {Finding} each @param {number} nowUs */
+function shownFinding(key, each, nowUs) {
+  return h('li', {class: `finding ${each.severity}`, key, 'data-kind': each.kind},
     h('p', null, h('b', {class: 'severity'}, SEVERITIES[each.severity]), ' ', each.summary, '.'),
     h('p', {class: 'muted'}, each.since_us === null ? 'Since when is not noted.' : `Since ${clock(each.since_us)} UTC, for ${duration(Math.max(0, nowUs - each.since_us) / 1000)}.`,
       placesOf(each).map((place) => [' ', link(place.text, place.screen, place.params)])),

@@ -22,8 +22,16 @@ const MOST_PLACES = 5;
 const OF_BROKERS = new Set(['broker_unreachable', 'broker_draining']);
 const OF_PARTITIONS = new Set(['roll_stuck', 'takeover_stuck', 'ledger_unsealed']);
 
-/** What tells a finding from all others. @param {Finding} each */
-export const keyOf = (each) => `${each.kind} ${each.subject} ${each.details.broker_id ?? ''}`;
+/** Each finding with a key that no other of the list has, even one of the same kind and subject. @param {Finding[]} findings @returns {[string, Finding][]} */
+export function keyed(findings) {
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  return findings.map((each) => {
+    const name = JSON.stringify([each.kind, each.subject, each.details.broker_id ?? null]), before = seen.get(name) ?? 0;
+    seen.set(name, before + 1);
+    return [`${name} ${before}`, each];
+  });
+}
 
 /** How many there are of each severity: “2 critical, 1 warning”. @param {Finding[]} findings */
 export function counted(findings) {

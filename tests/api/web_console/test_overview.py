@@ -96,3 +96,15 @@ async def test_many_findings_are_cut_short_and_counted(open_page: OpenPage) -> N
         await to_overview(page)
         await expect(page.locator(".finding")).to_have_count(50)
         await expect(page.get_by_text("and 10 more")).to_be_visible()
+
+
+async def test_findings_that_are_alike_are_all_shown(open_page: OpenPage) -> None:
+    """What could not be asked of the metadata store is several findings of one kind and subject."""
+    unknown = FINDING | {"kind": "not_answered", "subject": "metadata", "details": {}}
+    asked = [unknown | {"summary": f"not known: {what}"} for what in ("brokers", "topics")]
+    async with open_page("?screen=nothing") as page:
+        body = report(*asked, FINDING)
+        await page.route(reads(DOCTOR), lambda route: answer_part(route, DOCTOR, body))
+        await to_overview(page)
+        await expect(page.locator(".finding")).to_have_count(3)
+        await expect(page.locator(".finding").nth(1)).to_contain_text("not known: topics")

@@ -94,6 +94,21 @@ def test_a_subscription_that_holds_back_retention() -> None:
     assert found.details["held_bytes"] == 4 * mib
 
 
+def test_what_a_subscription_holds_back_at_several_brokers_is_one_finding() -> None:
+    mib = 1024 * 1024
+    brokers = {
+        name: healthy.broker(subscriptions=[SlowSubscription("ns/t", n, "s", 1, mib, 5, 7 - n)])
+        for n, name in enumerate(("r2", "r1"))
+    }
+    found = healthy.only(
+        broker_findings(healthy.cluster(brokers=brokers)),
+        FindingKind.RETENTION_HELD_BACK,
+        Severity.WARNING,
+    )
+    assert "2.0 MiB in 2 ledgers" in found.summary
+    assert (found.since_us, found.details["partitions"]) == (6, [0, 1])
+
+
 @pytest.mark.parametrize(
     ("size", "words"),
     [
