@@ -74,6 +74,22 @@ export function oneLine(bytes, most) {
 /** @param {Message} message */
 export const keyOf = (message) => message.key ?? (message.key_base64 === undefined ? '' : `base64:${message.key_base64}`);
 
+/** The memory that a message takes, about: its value, its other members, and what an object costs. @param {Message} each */
+const weightOf = (each) => each.base64.length + (each.key_base64 ?? each.key ?? '').length + (each.headers ? JSON.stringify(each.headers).length : 0) + 200;
+
+/** How many messages are within a number and a size, one at least, taken one by one. @param {number} total @param {(n: number) => Message} nth @param {number} most @param {number} mostBytes */
+function numberWithin(total, nth, most, mostBytes) {
+  let taken = 0, bytes = 0;
+  while (taken < Math.min(total, most) && (bytes += weightOf(nth(taken))) <= mostBytes) taken += 1;
+  return Math.max(taken, Math.min(total, 1));
+}
+
+/** The first of messages, as many as are within a number and a size. @param {Message[]} messages @param {number} most @param {number} mostBytes */
+export const firstWithin = (messages, most, mostBytes) => messages.slice(0, numberWithin(messages.length, (n) => messages[n], most, mostBytes));
+
+/** The last of them. @param {Message[]} messages @param {number} most @param {number} mostBytes */
+export const lastWithin = (messages, most, mostBytes) => messages.slice(messages.length - numberWithin(messages.length, (n) => messages[messages.length - 1 - n], most, mostBytes));
+
 /**
  * Tell whether a message has all words of a filter: `key:WORD` and `header:WORD` look there, `$.a.b=1`
  * at a place in a value of JSON or MessagePack, other words anywhere, whatever their case.

@@ -3,7 +3,7 @@
 import {windowOf} from './parts.js';
 import {h} from './view.js';
 
-const ROW_PX = 28;
+export const ROW_PX = 28;
 const PAGE_ROWS = 15;
 
 /** What of a list is in sight, in pixels. @typedef {{top: number, height: number}} Sight */

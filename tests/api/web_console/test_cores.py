@@ -407,3 +407,17 @@ async def test_positions_are_read_as_people_write_them(
 async def test_what_is_copied_is_quoted(modules: Page) -> None:
     copied = await core(modules, "m.copyAs('curl', 'http://a/', \"n/it's\", 0, 7)")
     assert copied == "curl -sS -i 'http://a/v1/topics/n/it'\\''s/partitions/0/messages/7'"
+
+
+async def test_the_messages_that_are_kept_are_few_enough_and_small_enough(modules: Page) -> None:
+    """A message costs its value, and 200 bytes."""
+    code = """[[9, 9999], [2, 9999], [9, 609], [9, 1]].map(([most, bytes]) => {
+        const all = [1, 2, 3, 4].map((offset) => ({offset, base64: 'x'.repeat(offset)}));
+        return [m.firstWithin(all, most, bytes), m.lastWithin(all, most, bytes),
+            m.lastWithin([], 1, 1)].map((kept) => kept.map((each) => each.offset)) })"""
+    assert await core(modules, code) == [
+        [[1, 2, 3, 4], [1, 2, 3, 4], []],
+        [[1, 2], [3, 4], []],
+        [[1, 2, 3], [2, 3, 4], []],
+        [[1], [4], []],
+    ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page, Route, expect
 
 from tests.api.web_console.conftest import TOPIC, OpenPage, cpu_ms
@@ -35,15 +36,21 @@ PRESS_UP = """async (times) => {
 }"""
 
 
-async def test_a_hundred_thousand_messages_are_few_elements_and_answer_keys_at_once(
-    open_page: OpenPage, http: httpx.AsyncClient
-) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def long_log(http: httpx.AsyncClient) -> str:
+    """A query for the messages of a partition that has many."""
     topic = "/v1/topics/long/log"
     (await http.put(topic)).raise_for_status()
     for first in range(0, MANY, BATCH):
         messages = [{"text": f"message {n}"} for n in range(first, first + BATCH)]
         (await http.post(f"{topic}/messages:batch", json={"messages": messages})).raise_for_status()
-    async with open_page("?screen=messages&topic=long/log&partition=0") as page:
+    return "?screen=messages&topic=long/log&partition=0"
+
+
+async def test_a_hundred_thousand_messages_are_few_elements_and_answer_keys_at_once(
+    open_page: OpenPage, long_log: str
+) -> None:
+    async with open_page(long_log) as page:
         about = page.get_by_role("status").first
         loaded = 200
         while loaded < MANY:
@@ -64,6 +71,83 @@ async def test_a_hundred_thousand_messages_are_few_elements_and_answer_keys_at_o
         await page.keyboard.type("message 77777")
         await expect(about).to_contain_text("1 message of 100,000 loaded", timeout=SLOW_MS)
         assert await rows.count() == 1
+
+
+async def test_latest_is_the_last_page_and_what_is_older_can_be_loaded(
+    open_page: OpenPage, long_log: str
+) -> None:
+    async with open_page(f"{long_log}&from=latest") as page:
+        offsets = page.locator(".row .offset")
+        await expect(offsets.first).to_have_text("99,800")
+        await expect(page.get_by_text("200 messages; up to the tail")).to_be_visible()
+        await page.locator(".list").focus()
+        await page.keyboard.press("End")
+        await expect(page.locator("[aria-selected=true]")).to_contain_text("99,999")
+        await page.get_by_role("button", name="Load 1,000 older").press("Enter")
+        await expect(page.get_by_text("1,200 messages; up to the tail")).to_be_visible()
+        await expect(page.locator("[aria-selected=true]")).to_be_in_viewport()
+        await page.locator(".list").focus()
+        await page.keyboard.press("Home")
+        await expect(page.locator("[aria-selected=true]")).to_contain_text("98,800")
+        await page.get_by_label("From (offset").fill("500")
+        await page.keyboard.press("Enter")
+        await expect(offsets.first).to_have_text("500")
+        await page.get_by_role("button", name="Load 500 older").press("Enter")
+        await expect(page.get_by_text("700 messages; 99,300 more")).to_be_visible()
+        await expect(page.get_by_role("button", name=re.compile("older$"))).to_have_count(0)
+
+
+async def test_who_follows_goes_to_the_tail_and_is_told_what_was_skipped(
+    open_page: OpenPage, long_log: str, http: httpx.AsyncClient
+) -> None:
+    async with open_page(long_log) as page:
+        await expect(page.locator(".row .offset").first).to_have_text("0")
+        await page.get_by_role("button", name="Follow the tail").press("Enter")
+        skipped = "Skipped 99,600 offsets to follow the tail, up to 99,800"
+        await expect(page.get_by_text(skipped)).to_be_visible()
+        last = page.locator(".row .offset").last
+        await expect(last).to_have_text("99,999")
+        await expect(last).to_be_in_viewport()
+        topic = "/v1/topics/long/log"
+        (await http.post(f"{topic}/messages", content="one more")).raise_for_status()
+        await expect(last).to_have_text("100,000")
+        await expect(last).to_be_in_viewport()
+        await page.get_by_role("button", name="Load 1,000 older").press("Enter")
+        await expect(page.get_by_text("1,201 messages; up to the tail")).to_be_visible()
+        await expect(page.get_by_role("button", name="Follow the tail")).to_be_visible()
+
+
+async def test_whoever_asks_at_once_gets_no_message_twice(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    """A button that is pressed twice, one message appended by hand, and the tail followed."""
+    topic = "/v1/topics/long/asked"
+    (await http.put(topic)).raise_for_status()
+    body = {"messages": [{"text": f"message {n}"} for n in range(600)]}
+    (await http.post(f"{topic}/messages:batch", json=body)).raise_for_status()
+    async with open_page("?screen=messages&topic=long/asked&partition=0") as page:
+        await page.wait_for_selector(".row")
+        asked: list[Route] = []
+        is_free = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            asked.append(route)
+            await is_free.wait()
+            await route.continue_()
+
+        await page.route("**/messages?**", hold)
+        load = page.get_by_role("button", name=re.compile("^Load "))
+        await load.press("Enter")
+        await expect(load).to_have_attribute("aria-disabled", "true")
+        await load.press("Enter")
+        await page.get_by_role("button", name="Follow the tail").press("Enter")
+        await page.locator("fencelog-append").dispatch_event("appended")
+        assert len(asked) == 1
+        is_free.set()
+        await expect(page.get_by_text("600 messages; up to the tail")).to_be_visible()
+        (await http.post(f"{topic}/messages", content="one more")).raise_for_status()
+        await expect(page.get_by_text("601 messages; up to the tail")).to_be_visible()
+        await page.unroute_all(behavior="ignoreErrors")
 
 
 async def saved(page: Page, first: str, last: str) -> list[int]:
