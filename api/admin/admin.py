@@ -142,7 +142,8 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
 def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
     @router.get("/brokers", tags=["cluster"])
     async def list_brokers(request: Request) -> Brokers:
-        """List the registered brokers."""
+        """List the registered brokers, as they have registered. A load is published only when it
+        has changed materially; `/v1/admin/brokers` has the current one."""
         refuse_query(request)
         return Brokers(brokers=[BrokerEntry.model_validate(b) for b in broker.brokers()])
 

@@ -55,11 +55,7 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
         if url is not None:
             path = f"{broker_path(broker_id)}?limit={limit}"
             return BrokerDetails.model_validate(await peers.ask("GET", url, path))
-        slots = sorted(broker.open_slots(), key=lambda slot: -slot.meter.score)
-        owned = [shown for slot in slots[:limit] if (shown := owned_partition(slot))]
-        return BrokerDetails.model_validate(
-            broker.directory.own() | {"partitions": len(slots), "owned": owned}
-        )
+        return details_of(broker, limit=limit)
 
     @router.post("/brokers/{broker_id}:drain", tags=["cluster"])
     async def drain(broker_id: str, request: Request, force: bool = False) -> Drained:
@@ -129,6 +125,15 @@ def elsewhere(broker: Broker, broker_id: str, request: Request) -> str | None:
     if url is None or is_forwarded(request):
         raise FencelogError(ErrorCode.NOT_FOUND, f"no broker {broker_id} is registered")
     return url
+
+
+def details_of(broker: Broker, *, limit: int) -> BrokerDetails:
+    """Return the broker that is asked, with its current load."""
+    slots = sorted(broker.open_slots(), key=lambda slot: -slot.meter.score)
+    owned = [shown for slot in slots[:limit] if (shown := owned_partition(slot))]
+    return BrokerDetails.model_validate(
+        broker.directory.own() | {"partitions": len(slots), "owned": owned}
+    )
 
 
 def is_forwarded(request: Request) -> bool:

@@ -77,7 +77,7 @@ class Owners(BaseModel):
 
 
 class BrokerEntry(BaseModel):
-    """A registered broker, and the load that it last reported (decaying means)."""
+    """A registered broker, and its load (decaying means); null: not known."""
 
     broker_id: str
     url: str

@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 def list_brokers(server: ServerOption = SERVER, as_json: JsonOption = False) -> None:
     """List the brokers that are registered, with their loads."""
-    found = _ask(server, "GET", "/v1/brokers")["brokers"]
+    found = _ask(server, "GET", "/v1/admin/brokers")["brokers"]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return

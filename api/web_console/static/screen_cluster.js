@@ -3,6 +3,7 @@
 
 import './bookies.js';
 import './timeline.js';
+import {LOADS_PATH, withLoads} from './brokers_core.js';
 import {DOCTOR_MS, DOCTOR_PATH} from './findings.js';
 import {brokerState} from './findings_core.js';
 import {answered, empty, link, table} from './parts.js';
@@ -14,6 +15,7 @@ import {View, effect, h, signal} from './view.js';
 class Cluster extends View {
   begin() {
     this.brokers = new Resource(() => 'v1/brokers', 1500);
+    this.loads = new Resource(() => LOADS_PATH, 1500);
     this.doctor = new Resource(() => DOCTOR_PATH, DOCTOR_MS);
     /** @type {Resource | null} */
     this.one = null;
@@ -21,7 +23,7 @@ class Cluster extends View {
     this.asking = signal('');
     /** @type {string | undefined} */
     let shown;
-    this.endings.push(() => [this.brokers, this.doctor, this.one].forEach((each) => each?.end()), effect(() => {
+    this.endings.push(() => [this.brokers, this.loads, this.doctor, this.one].forEach((each) => each?.end()), effect(() => {
       const {broker} = params.value;
       if (broker === shown) return;
       shown = broker;
@@ -57,7 +59,7 @@ class Cluster extends View {
     return [h('h1', null, 'Cluster'),
       h('p', {role: 'status'}, this.outcome.value),
       h('h2', null, 'Brokers'),
-      answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Address', 'Partitions', 'Written', 'Read', 'Since', 'Action'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
+      answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Address', 'Partitions', 'Written', 'Read', 'Since', 'Action'], withLoads(data.brokers, this.loads.shown.value.data?.brokers ?? []).map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
         h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, brokerState(found, each)), h('td', null, each.url), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`), h('td', null, this.action(each)))))),
       broker && this.one && [h('h2', null, `Partitions of ${broker}`), answered(this.one.shown.value, 'its partitions', (data) => (data.owned.length
         ? table(`Partitions of ${broker}`, ['Partition', 'Epoch', 'Written', 'Read', 'Messages'], data.owned.map((/** @type {any} */ each) => h('tr', {key: `${each.topic} ${each.partition}`}, h('th', {scope: 'row'}, link(`${each.topic}, partition ${each.partition}`, 'partition', {topic: each.topic, partition: each.partition})), h('td', null, each.epoch), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, count(each.tail_offset - each.earliest_offset)))))

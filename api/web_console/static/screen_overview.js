@@ -2,6 +2,7 @@
 
 import {diskBar} from './bookies.js';
 import {diskOf} from './bookies_core.js';
+import {LOADS_PATH, withLoads} from './brokers_core.js';
 import {DOCTOR_MS, DOCTOR_PATH, findingList} from './findings.js';
 import {bookieState, brokerState, counted, together, withAbsent} from './findings_core.js';
 import {clock, count, rate} from './format.js';
@@ -15,12 +16,13 @@ const EVERY_MS = 2000;
 class Overview extends View {
   begin() {
     this.brokers = new Resource(() => 'v1/brokers', EVERY_MS);
+    this.loads = new Resource(() => LOADS_PATH, EVERY_MS);
     this.bookies = new Resource(() => 'v1/bookies', EVERY_MS);
     this.doctor = new Resource(() => DOCTOR_PATH, DOCTOR_MS);
     /** An examination of every ledger, on request. */
     this.scan = signal(/** @type {Resource | null} */ (null));
     this.rates = new Resource(() => ratesPath(), RATES_MS);
-    this.endings.push(() => [this.brokers, this.bookies, this.doctor, this.rates, this.scan.current].forEach((each) => each?.end()));
+    this.endings.push(() => [this.brokers, this.loads, this.bookies, this.doctor, this.rates, this.scan.current].forEach((each) => each?.end()));
   }
 
   examineAll() {
@@ -55,7 +57,7 @@ class Overview extends View {
     return [h('h1', null, 'Overview'), this.verdict(),
       rateFacts(this.rates.shown.value),
       h('h2', null, 'Brokers'),
-      answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Partitions', 'Written', 'Read', 'Since'], data.brokers.map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
+      answered(this.brokers.shown.value, 'the brokers', (data) => table('Brokers', ['Broker', 'State', 'Partitions', 'Written', 'Read', 'Since'], withLoads(data.brokers, this.loads.shown.value.data?.brokers ?? []).map((/** @type {any} */ each) => h('tr', {key: each.broker_id},
             h('th', {scope: 'row'}, link(each.broker_id, 'cluster', {broker: each.broker_id})), h('td', null, brokerState(found, each)), h('td', null, count(each.partitions)), h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, `${clock(each.started_us)} UTC`))))),
       h('h2', null, 'Bookies'),
       answered(this.bookies.shown.value, 'the bookies', (data) => (data.bookies.length

@@ -189,6 +189,7 @@ ROUTES = {
     "/v1/brokers/{broker_id}:undrain",
     "/v1/bookies",
     "/v1/admin/bookies",
+    "/v1/admin/brokers",
     "/v1/sweep",
     "/v1/admin/auditor",
     "/v1/admin/doctor",
