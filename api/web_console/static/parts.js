@@ -16,8 +16,9 @@ export const link = (text, screen, rest) => h('a', {href: to(screen, rest)}, tex
  * @param {import('./service.js').Shown} shown
  * @param {string} what is loaded
  * @param {(data: any) => any} ready
+ * @param {() => void} [again] what asks once more, where that does not happen by itself
  */
-export function answered(shown, what, ready) {
+export function answered(shown, what, ready, again) {
   if (shown.status === 'loading') return h('p', {class: 'picture loading', role: 'status', 'data-picture': 'loading'}, `Loading ${what}…`);
   const {problem} = shown;
   if (shown.status === 'refused') {
@@ -26,7 +27,9 @@ export function answered(shown, what, ready) {
   }
   const since = clock(shown.sinceMs * 1000);
   if (shown.status === 'failed' && shown.data === null) {
-    return h('div', {class: 'picture failed', role: 'alert', 'data-picture': 'failed'}, h('h2', null, `Loading ${what} failed`), h('p', null, `${problem?.message}. It is tried again every few seconds, since ${since} UTC.`));
+    return h('div', {class: 'picture failed', role: 'alert', 'data-picture': 'failed'}, h('h2', null, `Loading ${what} failed`), again
+      ? h('p', null, `${problem?.message}, at ${since} UTC. `, h('button', {type: 'button', onclick: again}, 'Try again'))
+      : h('p', null, `${problem?.message}. It is tried again every few seconds, since ${since} UTC.`));
   }
   return [
     shown.status === 'failed' && h('div', {class: 'alert', role: 'alert', 'data-picture': 'failed', key: 'failed'}, h('b', null, 'This is old. '), `${problem?.message}, since ${since} UTC.`),

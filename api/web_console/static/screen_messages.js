@@ -14,6 +14,12 @@ import {View, effect, h, signal} from './view.js';
 const MAX_BYTES = 4 * 1024 * 1024;
 const FORMS = ['auto', 'text', 'json', 'msgpack', 'hex'];
 
+/** The places where there are no messages by the code of the problem: what they are, and where to go instead. @type {Record<string, {title: string, about: string, from: string, text: string}>} */
+const OUTSIDE = {
+  offset_beyond_tail: {title: 'Nothing is written there yet', about: 'The last message is at the tail.', from: 'latest', text: 'To the tail'},
+  offset_trimmed: {title: 'These messages are deleted', about: 'Retention or a trim has removed them for good.', from: 'earliest', text: 'To the earliest message'},
+};
+
 /** @typedef {import('./messages_core.js').Message} Message */
 
 class Messages extends View {
@@ -174,13 +180,19 @@ class Messages extends View {
       h('div', {class: 'fields', key: 'filter'},
         field('Filter what is loaded (words, key:…, header:…, $.order.total>100)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
         h('button', {type: 'button', onclick: () => this.saveShown()}, 'Download as NDJSON')),
-      answered(this.loaded.shown.value, 'the messages', () => this.list(filter)),
+      this.outside() ?? answered(this.loaded.shown.value, 'the messages', () => this.list(filter), () => this.read()),
       this.chosen.value && this.detail(this.chosen.value),
       h('details', {key: 'range'}, h('summary', null, 'Download a range as NDJSON'), h('form', {class: 'fields', onsubmit: (/** @type {SubmitEvent} */ event) => this.saveRange(event)},
         field('First offset', h('input', {name: 'first', inputmode: 'numeric', autocomplete: 'off', required: true})), field('Last offset', h('input', {name: 'last', inputmode: 'numeric', autocomplete: 'off', required: true})), h('button', null, 'Download')),
         h('p', {role: 'status'}, this.download.value)),
       appendForm(topic, partition, this.onAppended),
     ];
+  }
+
+  /** The picture of a place before the first message or after the last. */
+  outside() {
+    const {problem} = this.loaded.shown.value, place = OUTSIDE[problem?.code ?? ''];
+    return place && h('div', {class: 'picture empty', role: 'status', 'data-picture': 'outside', key: 'outside'}, h('h2', null, place.title), h('p', null, `${problem?.message}. ${place.about} `, link(place.text, 'messages', {...params.value, from: place.from})));
   }
 
   /** @param {string} filter */

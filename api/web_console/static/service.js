@@ -133,6 +133,9 @@ async function* linesOf(answer) {
   }
 }
 
+/** How soon what is asked for once is asked for again when that has failed. */
+const AGAIN_MS = 3000;
+
 /** Polls end at multiples of this, so that those of a page come together. */
 const TICK_MS = 500;
 
@@ -141,7 +144,7 @@ const TICK_MS = 500;
  * @typedef {{status: 'loading' | 'ready' | 'refused' | 'failed', data: any, problem: Problem | null, sinceMs: number}} Shown
  */
 export class Resource {
-  /** @param {() => string} pathOf @param {number} everyMs 0: once */
+  /** @param {() => string} pathOf @param {number} everyMs 0: once, or until it does not fail */
   constructor(pathOf, everyMs) {
     this.pathOf = pathOf;
     this.everyMs = everyMs;
@@ -189,10 +192,11 @@ export class Resource {
       const sinceMs = before.problem ? before.sinceMs : Date.now();
       this.shown.value = {status: problem.isRefused ? 'refused' : 'failed', data: problem.isRefused ? null : before.data, problem, sinceMs};
     }
-    if (!this.isOver && this.everyMs && !abort.signal.aborted) {
+    const everyMs = this.everyMs || (this.shown.current.status === 'failed' ? AGAIN_MS : 0);
+    if (!this.isOver && everyMs && !abort.signal.aborted) {
       this.timer = setTimeout(() => {
         if (!document.hidden) this.refresh();
-      }, Math.max(1, this.everyMs - Date.now() % TICK_MS));
+      }, Math.max(1, everyMs - Date.now() % TICK_MS));
     }
   }
 

@@ -97,6 +97,57 @@ async def test_latest_is_the_last_page_and_what_is_older_can_be_loaded(
         await expect(page.get_by_role("button", name=re.compile("older$"))).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("offset", "title", "link", "first", "status"),
+    [
+        ("99", "Nothing is written there yet", "To the tail", "2", "416"),
+        ("1", "These messages are deleted", "To the earliest message", "2", "410"),
+    ],
+)
+async def test_a_place_without_messages_leads_to_the_next_one(
+    open_page: OpenPage,
+    http: httpx.AsyncClient,
+    offset: str,
+    title: str,
+    link: str,
+    first: str,
+    status: str,
+) -> None:
+    topic = "/v1/topics/shop/trimmed"
+    (await http.put(topic)).raise_for_status()
+    if (await http.get(f"{topic}/offsets")).json()["offsets"][0]["tail_offset"] == 0:
+        body = {"messages": [{"text": f"message {n}"} for n in range(4)]}
+        (await http.post(f"{topic}/messages:batch", json=body)).raise_for_status()
+        trim = await http.post(f"{topic}/partitions/0:trim", json={"before": 2})
+        trim.raise_for_status()
+    query = f"?screen=messages&topic=shop/trimmed&partition=0&from={offset}"
+    async with open_page(query, expects=(f"status of {status}",)) as page:
+        picture = page.locator("[data-picture=outside]")
+        await expect(picture).to_contain_text(title)
+        assert "tried again" not in await picture.inner_text()
+        await tab_to(page, link)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".row .offset").first).to_have_text(first)
+        await page.go_back()
+        await expect(picture).to_contain_text(title)
+
+
+async def test_messages_that_could_not_be_loaded_are_asked_for_again_on_request(
+    open_page: OpenPage,
+) -> None:
+    query = f"?screen=messages&topic={TOPIC}&partition=0"
+    async with open_page("?screen=nothing", expects=("Failed to load",)) as page:
+        await page.route("**/messages?**", lambda route: route.abort())
+        await page.evaluate(f"history.pushState(null, '', '{query}')")
+        await page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+        picture = page.locator("[data-picture=failed]")
+        await expect(picture).to_contain_text("the broker does not answer, at ")
+        await page.unroute("**/messages?**")
+        await tab_to(page, "Try again")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".row .offset").first).to_have_text("0")
+
+
 async def test_who_follows_goes_to_the_tail_and_is_told_what_was_skipped(
     open_page: OpenPage, long_log: str, http: httpx.AsyncClient
 ) -> None:
