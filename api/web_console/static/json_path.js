@@ -1,6 +1,8 @@
 // Conditions on a place in a JSON value: `$.order.lines[0].sku=apple`, `$.total>100`, `$.*.id`.
 // Decisions on values alone.
 
+import {ExactNumber, compareNumbers} from './json.js';
+
 const STEP = /^(?:\.([\p{L}_$][\p{L}\p{N}_$-]*|\*)|\[(\d+|\*)\]|\["([^"]*)"\])/u;
 const COMPARISON = /^(=|!=|>=|<=|>|<)(.*)$/s;
 
@@ -40,13 +42,19 @@ export function holds(value, {steps, operator, text}) {
   return found.some((each) => isOrdered(each, operator, text));
 }
 
+/** A number as it is written; null: the value is none. @param {any} value */
+const numberOf = (value) => (value instanceof ExactNumber ? value.text : typeof value === 'number' ? String(value) : null);
+
 /** @param {any} value @param {string} text */
-const isEqual = (value, text) => (typeof value === 'string' ? value : JSON.stringify(value)).toLowerCase() === text.toLowerCase();
+function isEqual(value, text) {
+  const number = numberOf(value);
+  if (number !== null) return compareNumbers(number, text) === 0;
+  return (typeof value === 'string' ? value : JSON.stringify(value)).toLowerCase() === text.toLowerCase();
+}
 
 /** @param {any} value @param {string} operator @param {string} text */
 function isOrdered(value, operator, text) {
-  const number = Number(text);
-  const [left, right] = typeof value === 'number' && text !== '' && !Number.isNaN(number) ? [value, number] : [value, text];
-  if (typeof left !== typeof right) return false;
-  return {'>': left > right, '<': left < right, '>=': left >= right, '<=': left <= right}[operator] ?? false;
+  const number = numberOf(value), order = number !== null ? compareNumbers(number, text) : typeof value !== 'string' ? null : value < text ? -1 : value > text ? 1 : 0;
+  if (order === null) return false;
+  return {'>': order > 0, '<': order < 0, '>=': order >= 0, '<=': order <= 0}[operator] ?? false;
 }

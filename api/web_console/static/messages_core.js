@@ -1,6 +1,7 @@
 // Messages as people read and copy them. Decisions on values alone.
 
 import {count, exactTime} from './format.js';
+import {ExactNumber, fromJson, written} from './json.js';
 import {conditionOf, holds} from './json_path.js';
 import {fromMsgpack} from './msgpack.js';
 
@@ -32,22 +33,10 @@ export function hex(bytes) {
   return lines.join('\n');
 }
 
-/** @param {any} value */
-const pretty = (value) => JSON.stringify(value, null, 2);
-
-/** The value that a text is in JSON; undefined: it is none. @param {string | null} text */
-function fromJson(text) {
-  try {
-    return text === null ? undefined : JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /** A number or a word in MessagePack is one byte or a few, as much else is: only structures count. @param {Uint8Array} bytes */
 function structureOf(bytes) {
   const value = fromMsgpack(bytes);
-  return value !== null && typeof value === 'object' && !('bytes' in value) ? value : undefined;
+  return value !== null && typeof value === 'object' && !('bytes' in value) && !(value instanceof ExactNumber) ? value : undefined;
 }
 
 /**
@@ -58,10 +47,10 @@ function structureOf(bytes) {
 export function decoded(bytes, form) {
   const text = form === 'hex' ? null : textOf(bytes);
   const packed = form === 'msgpack' ? fromMsgpack(bytes) : form === 'auto' && text === null ? structureOf(bytes) : undefined;
-  if (packed !== undefined) return {form: 'msgpack', shown: pretty(packed)};
+  if (packed !== undefined) return {form: 'msgpack', shown: written(packed)};
   if (text === null) return {form: 'hex', shown: hex(bytes)};
   const value = form === 'text' ? undefined : fromJson(text);
-  return value === undefined ? {form: 'text', shown: text} : {form: 'json', shown: pretty(value)};
+  return value === undefined ? {form: 'text', shown: text} : {form: 'json', shown: written(value)};
 }
 
 /** One line of a value. @param {Uint8Array} bytes @param {number} most */
@@ -103,7 +92,7 @@ export function matches(message, filter) {
   return words.every((cased) => {
     const condition = conditionOf(cased), word = cased.toLowerCase();
     if (condition) {
-      const structure = fromJson(text) ?? structureOf(bytes);
+      const structure = (text === null ? undefined : fromJson(text)) ?? structureOf(bytes);
       return structure !== undefined && holds(structure, condition);
     }
     if (word.startsWith('key:')) return key.includes(word.slice(4));

@@ -1,5 +1,7 @@
 // Values in MessagePack, decoded for people: bytes as hex, 64-bit numbers exact, extensions by name.
 
+import {ExactNumber} from './json.js';
+
 /** A value nested deeper is not decoded: every level is a call. */
 const MAX_DEPTH = 64;
 
@@ -99,8 +101,8 @@ class Reader {
   }
 }
 
-/** A number if it is exact as such, else its digits. @param {bigint} value */
-const exact = (value) => (BigInt(Number(value)) === value && Number.isSafeInteger(Number(value)) ? Number(value) : String(value));
+/** A number that is exact. @param {bigint} value */
+const exact = (value) => (BigInt(Number(value)) === value && Number.isSafeInteger(Number(value)) ? Number(value) : new ExactNumber(String(value)));
 
 /** The value that bytes are in MessagePack, all of them; undefined: they are none. @param {Uint8Array} bytes @returns {any} */
 export function fromMsgpack(bytes) {

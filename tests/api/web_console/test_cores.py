@@ -325,7 +325,7 @@ async def test_messagepack_is_decoded(modules: Page) -> None:
     )
     assert found == [
         {"compact": True, "schema": 0},
-        [-1, -256, "18446744073709551615"],
+        [-1, -256, {"text": "18446744073709551615"}],
         {"bytes": "010203"},
         1.5,
         {"extension": 1, "bytes": "12345678"},
@@ -421,3 +421,58 @@ async def test_the_messages_that_are_kept_are_few_enough_and_small_enough(module
         [[1, 2, 3], [2, 3, 4], []],
         [[1], [4], []],
     ]
+
+
+BIG = '{"id": 12345678901234567890, "a.b": [-0.10, 1e400, 3.00, "7\\"e8"], "none": [], "no": {}}'
+
+
+async def test_numbers_that_a_double_does_not_hold_are_shown_as_they_are_written(
+    modules: Page,
+) -> None:
+    shown = await core(
+        modules, f"m.decoded(new TextEncoder().encode({json.dumps(BIG)}), 'auto').shown"
+    )
+    assert json.loads(shown, parse_float=str, parse_int=str) == {
+        "id": "12345678901234567890",
+        "a.b": ["-0.1", "1e400", "3", '7"e8'],
+        "none": [],
+        "no": {},
+    }
+    assert '\n  "none": [],\n  "no": {}\n}' in shown
+    assert (await core(modules, "m.decoded(m.bytesOf(btoa('1e')), 'auto')"))["form"] == "text"
+    packed = "m.decoded(Uint8Array.from([0x91, 0xcf, ...Array(8).fill(255)]), 'auto').shown"
+    assert await core(modules, packed) == "[\n  18446744073709551615\n]"
+
+
+@pytest.mark.parametrize(
+    ("word", "holds"),
+    [
+        ("$.id=12345678901234567890", True),
+        ("$.id=12345678901234567000", False),
+        ("$.id=1.234567890123456789e19", True),
+        ("$.id>12345678901234567889", True),
+        ("$.id>12345678901234567890", False),
+        ("$.id<1e20", True),
+        ('$["a.b"][0]=-0.1', True),
+        ('$["a.b"][0]<-0.09', True),
+        ('$["a.b"][0]<=-0', True),
+        ('$["a.b"][1]>1e399', True),
+        ('$["a.b"][2]=3', True),
+        ('$["a.b"][2]>abc', False),
+        ('$["a.b"][3]>7', True),
+    ],
+)
+async def test_a_filter_compares_numbers_digit_by_digit(
+    modules: Page, word: str, holds: bool
+) -> None:
+    value = f"{{base64: btoa({json.dumps(BIG)})}}"
+    assert await core(modules, f"m.matches({value}, {json.dumps(word)})") is holds
+
+
+async def test_what_is_nested_too_deeply_in_json_is_left_out(modules: Page) -> None:
+    code = """['1', '1e9'].map((inner) => m.decoded(new TextEncoder().encode(
+        '['.repeat(1e5) + inner + ']'.repeat(1e5)), 'auto')).map((each) => [each.form,
+        each.shown.length])"""
+    (plain, length), risky = await core(modules, code)
+    assert (plain, length < 25_000) == ("json", True)
+    assert risky == ["text", 200_003]
