@@ -57,13 +57,16 @@ class SlowSubscription:
 
 @dataclass(slots=True)
 class Troubles:
-    """The first troubles of each kind. ``partitions``: looked at; ``more``: not shown."""
+    """The oldest openings and steps, and the subscriptions that hold most. ``partitions``: looked
+    at; ``more_…``: those of the kind that are counted only."""
 
     partitions: int = 0
     openings: list[StuckOpening] = field(default_factory=list)
     steps: list[StuckStep] = field(default_factory=list)
     subscriptions: list[SlowSubscription] = field(default_factory=list)
-    more: int = 0
+    more_openings: int = 0
+    more_steps: int = 0
+    more_subscriptions: int = 0
 
 
 async def find_troubles(
@@ -83,18 +86,24 @@ async def find_troubles(
         log = slot.open_log
         if log is None:
             if slot.opening is not None and (opening := await _opening(slot)) is not None:
-                _add(found, found.openings, opening)
+                found.openings.append(opening)
             continue
         step = log.unfinished_step
         if step is not None:
             began_us = now_us - round((loop.time() - step.began_s) * 1_000_000)
             where = (str(slot.info.name), slot.partition)
             stuck = StuckStep(*where, step.name, began_us, step.error, log.pending_bytes)
-            _add(found, found.steps, stuck)
+            found.steps.append(stuck)
         if log.subscriptions.has_cursors:
             for slow in _slow_subscriptions(slot, log):
                 topic_ids[slow.topic] = slot.info.topic_id
-                _add(found, found.subscriptions, slow)
+                found.subscriptions.append(slow)
+    found.openings, found.more_openings = _first(found.openings, lambda each: each.since_us)
+    found.steps, found.more_steps = _first(found.steps, lambda each: each.since_us)
+    found.subscriptions, found.more_subscriptions = _first(
+        found.subscriptions, lambda each: -each.held_bytes
+    )
+    topic_ids = {slow.topic: topic_ids[slow.topic] for slow in found.subscriptions}
     names = {topic: await names_of(topic_id) for topic, topic_id in topic_ids.items()}
     found.subscriptions = [
         replace(slow, subscription=names[slow.topic].get(slow.subscription, slow.subscription))
@@ -103,11 +112,10 @@ async def find_troubles(
     return found
 
 
-def _add(found: Troubles, troubles: list[T], trouble: T) -> None:
-    if len(troubles) < MAX_SHOWN_TROUBLES:
-        troubles.append(trouble)
-    else:
-        found.more += 1
+def _first(troubles: list[T], order: Callable[[T], int]) -> tuple[list[T], int]:
+    """Return the troubles that are shown, and the number of the others."""
+    shown = sorted(troubles, key=order)[:MAX_SHOWN_TROUBLES]
+    return shown, len(troubles) - len(shown)
 
 
 async def _opening(slot: PartitionSlot) -> StuckOpening | None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
+WHY_NO_BOOKIES = "fencelog bookies list --metadata URL"
+"""The command that shows why ledgers find no bookies."""
+
 
 class Severity(IntEnum):
     """The urgency of a finding. NOTICE: good to know. WARNING: something is weaker than it should

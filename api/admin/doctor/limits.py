@@ -45,5 +45,11 @@ CHECK_OVERDUE_MS = 3 * 86_400_000
 """The age of the last complete check from which on nobody knows whether all copies are there: it is
 made daily."""
 
+MAX_ALONE = 5
+"""The partitions that are stuck in the same way and have a finding each; more of them are one."""
+
+MAX_SUBSCRIPTIONS = 10
+"""The subscriptions that have a finding each, those that hold most; the rest is one."""
+
 MAX_SHOWN = 20
 """The topics, ledgers and partitions that one finding names; the rest is counted."""

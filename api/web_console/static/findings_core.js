@@ -46,6 +46,9 @@ export function counted(findings) {
 /** The findings of an examination, and of another one what only a look at every ledger finds. @param {Finding[]} now @param {Finding[]} scan */
 export const together = (now, scan) => [...now, ...scan.filter((each) => BY_SCAN.has(each.kind))];
 
+/** Tell whether a finding is about one partition; one about many names the first of them. @param {Finding} each */
+const isOfOnePartition = (each) => OF_PARTITIONS.has(each.kind) && each.details.partitions === undefined;
+
 /** The partition that a finding is about, as topic and number. @param {Finding} each */
 function partitionOf(each) {
   const at = each.subject.lastIndexOf('/');
@@ -59,14 +62,17 @@ function partitionOf(each) {
  */
 export function placesOf(each) {
   const {topic, subscription} = each.details;
-  if (each.kind === 'retention_held_back') return [{text: `Subscription ${subscription}`, screen: 'subscription', params: {topic, subscription}}];
-  if (OF_PARTITIONS.has(each.kind)) {
+  if (subscription !== undefined) return [{text: `Subscription ${subscription}`, screen: 'subscription', params: {topic, subscription}}];
+  if (isOfOnePartition(each)) {
     const place = partitionOf(each);
     return [{text: `${place.topic}, partition ${place.partition}`, screen: 'partition', params: place}];
   }
   if (OF_BROKERS.has(each.kind)) return [{text: `Broker ${each.subject}`, screen: 'cluster', params: {broker: each.subject}}];
   return (each.details.topics ?? []).slice(0, MOST_PLACES).map((/** @type {string} */ name) => ({text: `Topic ${name}`, screen: 'topic', params: {topic: name}}));
 }
+
+/** Tell whether a topic is among those that a finding is about, or may be, where it does not name all. @param {string} topic @param {Record<string, any>} details */
+const mayBeAmong = (topic, {topics, topic_count: all, unlisted}) => topics.includes(topic) || all > topics.length || unlisted > 0;
 
 /**
  * Tell whether a finding is about a topic. Those about many name only the first of them, so that the
@@ -76,7 +82,8 @@ export function placesOf(each) {
 function isAbout(each, topic, settings) {
   if (each.kind === 'too_few_bookies') return settings.ensembleSize > each.details.writable.length;
   if (each.kind === 'ack_quorum_one') return settings.ackQuorum === 1;
-  if (OF_PARTITIONS.has(each.kind)) return partitionOf(each).topic === topic;
+  if (isOfOnePartition(each)) return partitionOf(each).topic === topic;
+  if (each.details.unlisted !== undefined) return mayBeAmong(topic, each.details);
   return each.details.topic === topic;
 }
 

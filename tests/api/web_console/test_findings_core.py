@@ -134,3 +134,24 @@ async def test_a_broker_that_does_not_answer_is_not_said_to_serve(modules: Page)
     gone = [finding("broker_unreachable", "r1", "critical")]
     assert await core(modules, code, gone) == [*["does not answer"] * 2, "serves", "draining"]
     assert await core(modules, code, None) == ["not known", "draining"] * 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "changed", "expected"),
+    [
+        ("shop/orders", {}, ["roll_stuck"]),
+        ("shop/other", {}, []),
+        ("shop/other", {"unlisted": 9}, ["roll_stuck"]),
+        ("shop/other", {"topic_count": 21}, ["roll_stuck"]),
+    ],
+)
+async def test_a_finding_about_many_partitions_may_be_about_a_topic_that_it_does_not_name(
+    modules: Page, topic: str, changed: dict[str, Any], expected: list[str]
+) -> None:
+    known = {"partitions": ["shop/orders/0"], "topics": ["shop/orders"], "topic_count": 1}
+    many = finding("roll_stuck", "partitions", "critical", **(known | {"unlisted": 0} | changed))
+    code = f"""m.aboutTopic([said], '{topic}', {{ensembleSize: 3, ackQuorum: 2}})
+        .map((each) => each.kind)"""
+    assert await core(modules, code, many) == expected
+    places = await core(modules, "m.placesOf(said).map((each) => each.params)", many)
+    assert places == [{"topic": "shop/orders"}]

@@ -323,7 +323,7 @@ async def test_too_few_bookies(
 ) -> None:
     """An append, and the opening of another topic, wait for bookies that take entries."""
     for limit in ("STUCK_STEP_MS", "STUCK_TAKEOVER_MS"):
-        monkeypatch.setattr(f"fencelog.api.admin.doctor.brokers_core.{limit}", 0)
+        monkeypatch.setattr(f"fencelog.api.admin.doctor.partitions_core.{limit}", 0)
     await put_topic(http, "ns/open", roll_entries=1)
     (await http.put("/v1/topics/ns/shut")).raise_for_status()
     for bookie in cluster.bookies.values():
