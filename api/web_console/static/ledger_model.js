@@ -5,6 +5,8 @@ import {clock, count, duration, plural, size} from './format.js';
 
 /** The tints of brokers; a fourth broker takes the first one again, and its name is always written. */
 const TINTS = 3;
+/** The subscriptions that the picture has room for; the slowest come first. */
+const MOST_CURSORS = 12;
 
 /**
  * @typedef {{from: number, to: number, firstEntry: number, lastEntry: number | null, bookies: string[], lost: string[], sinceUs: number | null}} Fragment `sinceUs`: when it began, null: nobody has noted it
@@ -55,8 +57,10 @@ export function modelOf(said, {endings, changes} = {endings: new Map(), changes:
   const end = said.newer ? said.newer.from_offset : said.tail_offset;
   const bookies = [...new Set([...said.bookies, ...ledgers.flatMap((each) => each.fragments.flatMap((f) => f.bookies))])].sort();
   const holder = said.subscriptions.find((/** @type {any} */ each) => each.durable) ?? null;
+  const cursors = said.subscriptions.slice(0, MOST_CURSORS);
   return {
-    said, ledgers, bookies, alive, first, end, holder,
+    said, ledgers, bookies, alive, first, end, holder, cursors,
+    undrawn: said.subscriptions.length - cursors.length + said.more_subscriptions,
     tail: said.tail_offset, earliest: said.earliest_offset, epochs: epochsOf(ledgers),
     gone: bookies.filter((each) => !alive.has(each)),
   };

@@ -215,7 +215,7 @@ function copies(sheet) {
 
 /** @param {Sheet} sheet */
 function cursors(sheet) {
-  const {model, isNarrow} = sheet, all = model.said.subscriptions.slice(0, 12);
+  const {model, isNarrow} = sheet, all = model.cursors;
   if (!all.length) return;
   const height = 37, top = sheet.lane('Who has read how far', 'filled is acknowledged; the triangle is the first message that is not', all.length * height);
   const begin = sheet.x(model.first), end = sheet.x(model.end);

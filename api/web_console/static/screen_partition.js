@@ -79,6 +79,7 @@ class Partition extends View {
       most > 0 && h('p', {class: 'zoom', key: 'zoom'}, h('button', {type: 'button', disabled: steps >= most, onclick: () => zoom(1)}, 'Closer'), ' ', h('button', {type: 'button', disabled: !steps, onclick: () => zoom(-1)}, 'Farther'), ' ',
         steps > 0 && [h('button', {type: 'button', onclick: () => zoom(-Infinity)}, 'All'), h('span', {class: 'muted'}, ` ${count(part.ledgers.length)} of ${count(model.ledgers.length)} ledgers, around ledger ${chosen.id}`)]),
       h('figure', {'aria-label': 'The ledger chain', key: 'picture'}, this.width.value > 200 && picture(part, this.width.value, chosen, (id) => adjust({ledger: id}), zoom)),
+      model.undrawn > 0 && h('p', {class: 'muted', key: 'undrawn'}, `The picture has the ${model.cursors.length} slowest subscriptions, and ${count(model.undrawn)} more are not in it: `, link(`all subscriptions of ${said.topic}`, 'subscriptions', {topic: said.topic})),
       h('details', {key: 'how'}, h('summary', null, 'How to read this picture'), h('ul', {class: 'how'},
         h('li', null, 'Left is old, right is new. Every column belongs to the same messages, from top to bottom.'),
         h('li', null, 'The log is cut into ', h('b', null, 'ledgers'), '. One is open (dashed), the others are closed for good.'),
@@ -88,7 +89,7 @@ class Partition extends View {
         h('li', null, 'Hatched grey is trimmed; hatched red is a copy that its bookie does not answer for. A red dotted line is where retention cuts next.'))),
       h('div', {class: 'two', key: 'below'}, ledgerPanel(chosen, chosen.id === wanted ? this.copies.value?.shown.value ?? null : null),
         h('section', null, h('h2', null, 'What happened'), h('ul', {class: 'story'}, story(model).map((each) => h('li', null, each))),
-          said.subscriptions.length > 0 && h('details', null, h('summary', null, 'All subscriptions as a table'), subscriptionTable(said)),
+          said.subscriptions.length > 0 && h('details', null, h('summary', null, said.more_subscriptions ? `The ${said.subscriptions.length} slowest subscriptions as a table` : 'All subscriptions as a table'), subscriptionTable(said)),
           h('details', null, h('summary', null, 'All ledgers as a table'), ledgerTable(model)))),
     ];
   }

@@ -67,6 +67,7 @@ def answer() -> dict[str, Any]:
             "bytes_to_come": None,
         },
         "subscriptions": [{"subscription": "slow", "durable": True, "acked_to": 50}],
+        "more_subscriptions": 0,
     }
 
 
@@ -109,6 +110,19 @@ async def test_a_ledger_that_was_closed_before_an_idle_owner_was_lost_was_not_fe
         "Ledger 1 had been closed in good order before offset 100, and a went on in ledger 2 "
         "(epoch 3)."
     )
+
+
+@pytest.mark.parametrize(
+    ("listed", "more", "drawn", "undrawn"), [(12, 0, 12, 0), (13, 0, 12, 1), (100, 37, 12, 125)]
+)
+async def test_the_subscriptions_that_are_not_drawn_are_counted(
+    modules: Page, listed: int, more: int, drawn: int, undrawn: int
+) -> None:
+    said = answer()
+    said["subscriptions"] *= listed
+    said["more_subscriptions"] = more
+    found = await model(modules, "[model.cursors.length, model.undrawn]", said)
+    assert found == [drawn, undrawn]
 
 
 FENCED = (

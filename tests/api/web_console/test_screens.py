@@ -231,6 +231,25 @@ async def test_the_tail_moves_while_one_looks(open_page: OpenPage, service: str)
             await expect(page.locator("svg")).to_contain_text("tail 2:", timeout=FAILURE_SHOWN_MS)
 
 
+async def test_subscriptions_that_the_picture_has_no_room_for_are_counted(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    topic = "/v1/topics/shop/popular"
+    (await http.put(topic)).raise_for_status()
+    (await http.post(f"{topic}/messages", content="x")).raise_for_status()
+    for number in range(14):
+        (await http.put(f"{topic}/subscriptions/s{number:02}", json={})).raise_for_status()
+    async with open_page("?screen=partition&topic=shop/popular&partition=0") as page:
+        undrawn = page.get_by_text("the 12 slowest subscriptions, and 2 more are not in it")
+        await expect(undrawn).to_be_visible()
+        await tab_to(page, "all subscriptions of shop/popular")
+        await page.keyboard.press("Enter")
+        await expect(
+            page.get_by_role("heading", name="Subscriptions of shop/popular")
+        ).to_be_visible()
+        await expect(page.locator(".row[role=option]")).to_have_count(14)
+
+
 async def test_messages_are_sought_read_filtered_and_appended_by_keyboard(
     open_page: OpenPage,
 ) -> None:
