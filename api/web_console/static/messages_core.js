@@ -10,12 +10,10 @@ import {fromMsgpack} from './msgpack.js';
 /** @param {string} text @returns {Uint8Array} */
 export const bytesOf = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
 
-const UTF8 = new TextDecoder('utf-8', {fatal: true});
-
-/** The text of bytes, null if they are none. @param {Uint8Array} bytes */
-export function textOf(bytes) {
+/** The text of bytes, null if they are none. @param {Uint8Array} bytes @param {boolean} [isBeginning] the last letter may be cut */
+export function textOf(bytes, isBeginning = false) {
   try {
-    return UTF8.decode(bytes);
+    return new TextDecoder('utf-8', {fatal: true}).decode(bytes, {stream: isBeginning});
   } catch {
     return null;
   }
@@ -51,6 +49,25 @@ export function decoded(bytes, form) {
   if (text === null) return {form: 'hex', shown: hex(bytes)};
   const value = form === 'text' ? undefined : fromJson(text);
   return value === undefined ? {form: 'text', shown: text} : {form: 'json', shown: written(value)};
+}
+
+/** A value that is larger is not taken apart, and only its beginning is shown. */
+const LARGE_BYTES = 256 * 1024, SHOWN_BYTES = 64 * 1024;
+/** The characters that are shown of a value, however it is indented. */
+const SHOWN_TEXT = 1024 * 1024;
+
+/**
+ * Show as much of a value in a form as people read and a page bears.
+ * @param {Uint8Array} bytes @param {string} form
+ * @returns {{form: string, shown: string, isCut: boolean}}
+ */
+export function shownOf(bytes, form) {
+  if (bytes.length <= LARGE_BYTES) {
+    const whole = decoded(bytes, form);
+    return {form: whole.form, shown: whole.shown.slice(0, SHOWN_TEXT), isCut: whole.shown.length > SHOWN_TEXT};
+  }
+  const start = bytes.subarray(0, SHOWN_BYTES), text = form === 'hex' ? null : textOf(start, true);
+  return {...text === null ? {form: 'hex', shown: hex(start)} : {form: 'text', shown: text}, isCut: true};
 }
 
 /** One line of a value. @param {Uint8Array} bytes @param {number} most */

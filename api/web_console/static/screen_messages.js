@@ -5,13 +5,13 @@ import {copy} from './copyable.js';
 import {MORE, MessageWindow, OLDER} from './message_window.js';
 import {answered, empty, field, link} from './parts.js';
 import {count, plural, size} from './format.js';
-import {bytesOf, copyAs, decoded, keyOf, matches, oneLine, positionOf, publishTime, rangeOf} from './messages_core.js';
+import {bytesOf, copyAs, keyOf, matches, oneLine, positionOf, publishTime, shownOf} from './messages_core.js';
 import {adjust, params} from './route.js';
 import {ROW_PX, atTop, rowList} from './rows.js';
-import {ask, partitionPath, said, urlOf} from './service.js';
+import {saveFile, saveLines} from './range_download.js';
+import {urlOf} from './service.js';
 import {View, effect, h, signal} from './view.js';
 
-const MAX_BYTES = 4 * 1024 * 1024;
 const FORMS = ['auto', 'text', 'json', 'msgpack', 'hex'];
 
 /** The places where there are no messages by the code of the problem: what they are, and where to go instead. @type {Record<string, {title: string, about: string, from: string, text: string}>} */
@@ -32,8 +32,6 @@ class Messages extends View {
     this.chosen = signal(/** @type {Message | null} */ (null));
     this.outcome = signal('');
     this.mistake = signal('');
-    /** What a download of a range has come to. */
-    this.download = signal('');
     /** Which messages a filter lets through, so that none is looked at twice. @type {{filter: string, of: WeakMap<Message, boolean>, all: Message[], found: Message[]}} */
     this.verdicts = {filter: '', of: new WeakMap(), all: [], found: []};
     this.onAppended = () => this.appended();
@@ -105,49 +103,9 @@ class Messages extends View {
     if (!this.loaded.isLive.current && next === tail) this.loaded.more();
   }
 
-  /** @param {Record<string, string>} position */
-  pathOf(position) {
-    const {topic, partition} = this.place, {view} = params.current;
-    return `${partitionPath(topic, partition)}/messages?${new URLSearchParams({...position, max_bytes: String(MAX_BYTES), as: 'base64', ...(view === 'compacted' ? {view} : {})})}`;
-  }
-
   /** Save the messages that are shown, one JSON object on each line. */
   saveShown() {
-    this.save(this.filtered().map((each) => `${JSON.stringify(each)}\n`));
-  }
-
-  /** Save a range of offsets, page by page as the service renders it. @param {SubmitEvent} event */
-  async saveRange(event) {
-    event.preventDefault();
-    const form = new FormData(/** @type {HTMLFormElement} */ (event.target)), range = rangeOf(String(form.get('first')), String(form.get('last')));
-    if (range.mistake !== null) {
-      this.download.value = range.mistake;
-      return;
-    }
-    const pages = [];
-    let next = range.first, isAtTail = false;
-    try {
-      while (next <= range.last && !isAtTail && this.isConnected) {
-        this.download.value = `Reading from ${count(next)} on…`;
-        const answer = await ask(this.pathOf({from: String(next), limit: String(Math.min(MORE, range.last - next + 1))}), {headers: {Accept: 'application/x-ndjson'}});
-        pages.push(await answer.blob());
-        isAtTail = answer.headers.get('At-Tail') === 'true';
-        next = Number(answer.headers.get('Next-Offset'));
-      }
-      this.save(pages);
-      this.download.value = `Saved what is there from ${count(range.first)} to ${count(Math.min(range.last, next - 1))}.`;
-    } catch (error) {
-      this.download.value = said(error);
-    }
-  }
-
-  /** @param {(string | Blob)[]} lines */
-  save(lines) {
-    const made = document.createElement('a');
-    made.href = URL.createObjectURL(new Blob(lines, {type: 'application/x-ndjson'}));
-    made.download = `${this.place.topic.replaceAll('/', '_')}-${this.place.partition}.ndjson`;
-    made.click();
-    setTimeout(() => URL.revokeObjectURL(made.href), 1000);
+    saveLines(this.place.topic, this.place.partition, this.filtered().map((each) => `${JSON.stringify(each)}\n`));
   }
 
   filtered() {
@@ -182,9 +140,7 @@ class Messages extends View {
         h('button', {type: 'button', onclick: () => this.saveShown()}, 'Download as NDJSON')),
       this.outside() ?? answered(this.loaded.shown.value, 'the messages', () => this.list(filter), () => this.read()),
       this.chosen.value && this.detail(this.chosen.value),
-      h('details', {key: 'range'}, h('summary', null, 'Download a range as NDJSON'), h('form', {class: 'fields', onsubmit: (/** @type {SubmitEvent} */ event) => this.saveRange(event)},
-        field('First offset', h('input', {name: 'first', inputmode: 'numeric', autocomplete: 'off', required: true})), field('Last offset', h('input', {name: 'last', inputmode: 'numeric', autocomplete: 'off', required: true})), h('button', null, 'Download')),
-        h('p', {role: 'status'}, this.download.value)),
+      h('fencelog-range', {live: true, key: 'range', topic, partition, view}),
       appendForm(topic, partition, this.onAppended),
     ];
   }
@@ -239,7 +195,7 @@ class Messages extends View {
 
   /** @param {Message} each */
   detail(each) {
-    const bytes = bytesOf(each.base64), {form, shown} = decoded(bytes, params.value.as ?? 'auto'), {topic, partition} = this.place;
+    const bytes = bytesOf(each.base64), {form, shown, isCut} = shownOf(bytes, params.value.as ?? 'auto'), {topic, partition} = this.place;
     const server = urlOf('');
     return h('section', {class: 'panel', key: 'detail', 'aria-label': `Message ${each.offset}`},
       h('h2', null, `Message ${count(each.offset)}`),
@@ -248,6 +204,7 @@ class Messages extends View {
       h('div', {class: 'fields'}, field('Shown as', h('select', {value: params.value.as ?? 'auto', onchange: (/** @type {any} */ event) => adjust({as: event.target.value === 'auto' ? null : event.target.value})}, FORMS.map((name) => h('option', {value: name}, name)))),
         /** @type {const} */ (['curl', 'Python', 'command line']).map((how) => h('button', {type: 'button', key: how, onclick: async () => { const text = copyAs(how, server, topic, Number(partition), each.offset); this.outcome.value = await copy(text) ?? text; }}, `Copy as ${how}`))),
       h('p', {role: 'status'}, this.outcome.value),
+      isCut && h('p', {class: 'muted', key: 'cut'}, `The beginning of ${size(bytes.length)}. `, h('button', {type: 'button', onclick: () => saveFile(`${topic.replaceAll('/', '_')}-${partition}-${each.offset}`, [bytes], 'application/octet-stream')}, 'Download the value')),
       h('pre', {tabindex: 0, 'aria-label': `Value as ${form}`}, shown));
   }
 }

@@ -490,3 +490,17 @@ async def test_what_is_nested_too_deeply_in_json_is_left_out(modules: Page) -> N
     (plain, length), risky = await core(modules, code)
     assert (plain, length < 25_000) == ("json", True)
     assert risky == ["text", 200_003]
+
+
+async def test_a_value_is_shown_as_far_as_a_page_bears_it(modules: Page) -> None:
+    code = """[['{"a":1}', 'auto'],
+        ['['.repeat(50) + '1,'.repeat(1e5) + '1' + ']'.repeat(50), 'auto'],
+        [' '.repeat(3e5), 'auto'], [' '.repeat(3e5), 'hex']].map(([text, form]) => {
+            const found = m.shownOf(new TextEncoder().encode(text), form);
+            return [found.form, found.shown.length, found.isCut] })"""
+    assert await core(modules, code) == [
+        ["json", 12, False],
+        ["json", 1024 * 1024, True],
+        ["text", 64 * 1024, True],
+        ["hex", 4096 * 76 - 1, True],
+    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Download, Page, Route, expect
 
 from tests.api.web_console.conftest import TOPIC, OpenPage, cpu_ms
 from tests.api.web_console.keyboard import tab_to
@@ -229,6 +229,70 @@ async def test_a_range_is_saved_as_lines_of_json(open_page: OpenPage) -> None:
         await page.get_by_label("Last offset", exact=True).fill("x")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("“x” is no offset.")).to_be_visible()
+
+
+async def test_a_range_is_saved_whole_or_not_at_all(open_page: OpenPage) -> None:
+    """It is cancelled, fails, or the page is left; another view is chosen meanwhile."""
+    query = f"?screen=messages&topic={TOPIC}&partition=0"
+    async with open_page(query, expects=("Failed to load",)) as page:
+        downloads: list[Download] = []
+        page.on("download", lambda saved: downloads.append(saved))
+        await page.wait_for_selector(".row")
+        held: asyncio.Queue[Route] = asyncio.Queue()
+        await page.get_by_text("Download a range").press("Enter")
+        await page.get_by_label("First offset", exact=True).fill("5")
+        await page.get_by_label("Last offset", exact=True).fill("8")
+        await page.route("**/messages?from=5&**", held.put)
+        outcome = page.locator("fencelog-range [role=status]")
+        await page.keyboard.press("Enter")
+        await held.get()
+        await expect(outcome).to_have_text("Reading from 5 on; 0 B so far…")
+        await page.get_by_role("button", name="Cancel").press("Enter")
+        await expect(outcome).to_have_text("Cancelled. Nothing was saved.")
+        download = page.get_by_role("button", name="Download", exact=True)
+        await download.press("Enter")
+        await (await held.get()).abort()
+        await expect(outcome).to_have_text("Failed: the broker does not answer. Nothing was saved.")
+        await page.get_by_label("View").select_option("the compacted view")
+        await expect(page.get_by_text("Offsets have gaps.")).to_be_visible()
+        await download.press("Enter")
+        asked = (await held.get()).request
+        assert "view=compacted" in asked.url
+        async with page.expect_event("requestfailed", lambda failed: failed.url == asked.url):
+            await page.get_by_role("link", name="Overview", exact=True).press("Enter")
+        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        assert downloads == []
+
+
+async def test_a_range_is_read_until_it_is_large_enough_for_a_file(modules: Page) -> None:
+    code = """async ([first, last, most]) => {
+        const m = await import('./range_download.js'), asked = [];
+        const read = async (from, limit) => { asked.push([from, limit]);
+            return {lines: new Blob(['x'.repeat(10)]), next: Math.min(from + 100, 350),
+                isAtTail: from + 100 >= 350} };
+        const {pages, next, isWhole} = await m.readRange(read, {first, last}, most, () => {});
+        return [asked, pages.length, next, isWhole] }"""
+    whole = [[[0, 250], [100, 150], [200, 50]], 3, 300, True]
+    assert await modules.evaluate(code, [0, 249, 99]) == whole
+    assert await modules.evaluate(code, [0, 249, 20]) == [[[0, 250], [100, 150]], 2, 200, False]
+    tail = [[[200, 10_000], [300, 10_000]], 2, 350, True]
+    assert await modules.evaluate(code, [200, 10**9, 99]) == tail
+
+
+async def test_the_beginning_of_a_large_value_is_shown(
+    open_page: OpenPage, http: httpx.AsyncClient
+) -> None:
+    topic = "/v1/topics/shop/large"
+    (await http.put(topic)).raise_for_status()
+    value = ('"' + "ä" * 200_000 + '"').encode()
+    (await http.post(f"{topic}/messages", content=value)).raise_for_status()
+    async with open_page("?screen=messages&topic=shop/large&partition=0") as page:
+        await page.locator(".row").click()
+        await expect(page.get_by_text("The beginning of 391 KiB.")).to_be_visible()
+        assert await page.locator("pre").inner_text() == '"' + "ä" * (32 * 1024 - 1)
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name="Download the value").press("Enter")
+        assert Path(await (await download.value).path()).read_bytes() == value
 
 
 async def test_a_search_goes_on_beyond_what_is_loaded_until_it_is_stopped(
