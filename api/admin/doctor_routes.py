@@ -25,8 +25,9 @@ Json = dict[str, Any]
 
 
 class ShownFinding(BaseModel):
-    """A finding: in words, since when (null: nobody has noted it), how bad, and the command
-    that helps. Words in capitals in the command are for you to fill in."""
+    """A finding: in words, since when (null: nobody has noted it), when this broker has found it
+    first, how bad, and the command that helps. Words in capitals in the command are for you to
+    fill in."""
 
     kind: FindingKind
     severity: Literal["notice", "warning", "critical"]
@@ -34,6 +35,7 @@ class ShownFinding(BaseModel):
     summary: str
     command: str | None
     since_us: int | None
+    seen_since_us: int
     details: Json
 
 

@@ -116,6 +116,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"{finding['severity'].upper()}  {finding['summary']}"
         if finding["since_us"] is not None:
             yield f"    since {_age(report['examined_us'] - finding['since_us'])}"
+        elif finding["seen_since_us"] < report["examined_us"]:
+            yield f"    seen since {_age(report['examined_us'] - finding['seen_since_us'])}"
         if finding["command"] is not None:
             yield f"    try: {finding['command']}"
     counted = len(report["findings"])

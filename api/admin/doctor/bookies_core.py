@@ -32,8 +32,8 @@ def bookie_findings(seen: Observations) -> Iterator[Finding]:
     yield from _absences(members, seen)
     yield from _cookies(members)
     leaving = _leaving(seen.healing)
-    for bookie_id, phase in leaving.items():
-        yield _left(bookie_id, phase)
+    for job in leaving.values():
+        yield _left(job)
     for bookie_id, state in sorted(seen.bookies.items()):
         if isinstance(state, NotAnswered):
             yield Finding(
@@ -78,14 +78,15 @@ def _absent(healing: HealingState | NotAnswered) -> tuple[Mapping[str, float], f
     return {}, frozenset()
 
 
-def _leaving(healing: HealingState | NotAnswered) -> dict[str, str]:
-    """Return the bookies that are being decommissioned, and how far that is."""
+def _leaving(healing: HealingState | NotAnswered) -> dict[str, Mapping[str, Any]]:
+    """Return the decommissions in progress by their bookies."""
     if isinstance(healing, NotAnswered):
         return {}
-    return {job["bookie_id"]: job["phase"] for job in healing.leaving}
+    return {job["bookie_id"]: job for job in healing.leaving}
 
 
-def _left(bookie_id: str, phase: str) -> Finding:
+def _left(job: Mapping[str, Any]) -> Finding:
+    bookie_id, phase = job["bookie_id"], job["phase"]
     what = {"drained": "it can be stopped"}.get(phase, f"it is {phase}")
     return Finding(
         FindingKind.BOOKIE_LEAVING,
@@ -93,7 +94,8 @@ def _left(bookie_id: str, phase: str) -> Finding:
         bookie_id,
         f"bookie {bookie_id} is being taken out of the cluster: {what}",
         f"fencelog bookie decommission {bookie_id} --status",
-        details={"phase": phase},
+        job["since_us"],
+        {"phase": phase},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fencelog.api.admin.doctor.findings import WHY_NO_BOOKIES, Finding, FindingKind, Severity
+from fencelog.api.admin.doctor.findings import Finding, FindingKind, Severity
 from fencelog.api.admin.doctor.limits import MAX_SHOWN
 from fencelog.api.admin.doctor.observations import (
     BrokerState,
@@ -13,6 +13,7 @@ from fencelog.api.admin.doctor.observations import (
     TopicReplication,
 )
 from fencelog.api.admin.doctor.partitions_core import partition_findings
+from fencelog.bookie.disk.space import BY_DISK
 
 
 def broker_findings(seen: Observations) -> Iterator[Finding]:
@@ -110,7 +111,7 @@ def _too_few_bookies(topics: Sequence[TopicReplication], seen: Observations) -> 
         "bookies",
         f"{len(writable)} bookies take entries, and {topics_of} need {most}: appends fail as soon "
         "as a ledger is to be begun, or a bookie to be replaced",
-        WHY_NO_BOOKIES,
+        _for_more_bookies(seen),
         details={
             "writable": writable,
             "needed": most,
@@ -118,3 +119,18 @@ def _too_few_bookies(topics: Sequence[TopicReplication], seen: Observations) -> 
             "topic_count": len(failing),
         },
     )
+
+
+def _for_more_bookies(seen: Observations) -> str:
+    """Return the command after which more bookies take entries, by why some take none."""
+    reasons = {
+        bookie_id: state.status["read_only_for"]
+        for bookie_id, state in sorted(seen.bookies.items())
+        if not isinstance(state, NotAnswered) and state.status["read_only_for"]
+    }
+    by_operator = [bookie_id for bookie_id, why in reasons.items() if BY_DISK not in why]
+    if by_operator:
+        return f"fencelog bookies read-only {by_operator[0]} off --metadata URL"
+    if reasons:
+        return "fencelog topic trim TOPIC PARTITION --before OFFSET"
+    return "fencelog bookie --metadata URL --data DIR"

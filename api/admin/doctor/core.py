@@ -76,6 +76,7 @@ def _clocks(seen: Observations) -> Iterator[Finding]:
                 Severity.WARNING,
                 name,
                 f"the clock of {name} is {abs(off_us) / 1e6:,.1f} s {way} of the others: publish "
-                "times and retention go by it. Synchronize it (NTP)",
+                "times and retention go by it. Have its machine synchronize it (NTP)",
+                "timedatectl set-ntp true",
                 details={"offset_us": round(off_us), "error_us": clock.error_us},
             )

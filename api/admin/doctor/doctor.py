@@ -10,6 +10,7 @@ from fencelog.api.admin.doctor.core import diagnose, worst
 from fencelog.api.admin.doctor.limits import FRESH_MS, NAMES_FRESH_MS, TOPICS_FRESH_MS
 from fencelog.api.admin.doctor.observations import NotAnswered
 from fencelog.api.admin.doctor.observe import ClusterUnderObservation, observe, read_topics
+from fencelog.api.admin.doctor.sightings import Sightings
 from fencelog.broker.registry.topics import TopicInfo
 
 Json = dict[str, Any]
@@ -27,6 +28,7 @@ class Doctor:
         self._last: dict[bool, tuple[float, Json]] = {}
         self._topics: tuple[float, Sequence[TopicInfo]] | None = None
         self._names_s = float("-inf")
+        self._sightings = Sightings()
 
     async def examine(self, *, scan: bool = True) -> Json:
         """Return the report, JSON-compatible: ``findings``, the worst first, the ``severity`` of
@@ -43,7 +45,7 @@ class Doctor:
         began_s = _now_s()
         topics = await self._read_topics(may_be_old=not scan)
         seen = await observe(self._cluster, topics, scan=scan)
-        findings = diagnose(seen)
+        findings = self._sightings.dated(diagnose(seen), seen.now_us, scanned=scan)
         severity = worst(findings)
         return {
             "severity": "healthy" if severity is None else severity.name.lower(),

@@ -58,8 +58,8 @@ class FindingKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One finding. ``subject``: the process, topic or partition; ``since_us``: None if nobody has
-    noted it; ``command``: where one helps, with capitals for what the reader puts in; ``details``:
-    JSON-compatible."""
+    noted it; ``seen_since_us``: when the doctor has found it first; ``command``: where one helps,
+    with capitals for what the reader puts in; ``details``: JSON-compatible."""
 
     kind: FindingKind
     severity: Severity
@@ -68,6 +68,7 @@ class Finding:
     command: str | None = None
     since_us: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    seen_since_us: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,5 +78,6 @@ class Finding:
             "summary": self.summary,
             "command": self.command,
             "since_us": self.since_us,
+            "seen_since_us": self.seen_since_us,
             "details": dict(self.details),
         }

@@ -19,6 +19,10 @@ FRESH_MS = 500
 """The age up to which an examination is shown again: a console on many screens polls, and on each
 of them a failure shows within three seconds."""
 
+FORGOTTEN_MS = 60_000
+"""The time for which a finding has to be away to count as a new one when it is found again: what
+did not answer once has not been mended."""
+
 TOPICS_FRESH_MS = 60_000
 """The age up to which the settings of topics are taken as they were, unless everything is scanned:
 each topic is a read of its own."""

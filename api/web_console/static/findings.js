@@ -28,9 +28,15 @@ export const findingList = (findings, name, nowUs) => [
 function shownFinding(key, each, nowUs) {
   return h('li', {class: `finding ${each.severity}`, key, 'data-kind': each.kind},
     h('p', null, h('b', {class: 'severity'}, SEVERITIES[each.severity]), ' ', each.summary, '.'),
-    h('p', {class: 'muted'}, each.since_us === null ? 'Since when is not noted.' : `Since ${clock(each.since_us)} UTC, for ${duration(Math.max(0, nowUs - each.since_us) / 1000)}.`,
+    h('p', {class: 'muted'}, sinceWhen(each, nowUs),
       placesOf(each).map((place) => [' ', link(place.text, place.screen, place.params)])),
     each.command !== null && copyable(each.command));
+}
+
+/** Since when a finding is so, or is known to the doctor. @param {Finding} each @param {number} nowUs */
+function sinceWhen({since_us: since, seen_since_us: seen}, nowUs) {
+  const us = since ?? seen;
+  return `${since === null ? 'Seen since' : 'Since'} ${clock(us)} UTC, for ${duration(Math.max(0, nowUs - us) / 1000)}.`;
 }
 
 /** What is wrong with a topic, if anything is. @param {string} topic */

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -76,6 +78,14 @@ async def test_the_chain_shows_ledgers_bookies_takeovers_and_subscriptions(
     )
     assert found["next_cut"]["held_by"] == "retention"
     assert found["next_cut"]["bytes_to_come"] > 0
+
+
+async def test_each_member_of_the_chain_is_documented(shop: httpx.AsyncClient) -> None:
+    manual = (Path(__file__).parents[3] / "api" / "HTTP.md").read_text("utf-8")
+    (section,) = re.findall(r"### The ledger chain\n(.*?)\n###", manual, re.DOTALL)
+    named = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    documented = {name for cell in named for name in re.findall("`(\\w+)`", cell)}
+    assert (await view(shop)).keys() == documented
 
 
 async def test_an_unchanged_chain_is_not_sent_again(shop: httpx.AsyncClient) -> None:

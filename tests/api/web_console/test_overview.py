@@ -22,6 +22,7 @@ FINDING = {
     "summary": "bookie b1 takes no entries: <b>its disk is full</b>",
     "command": "fencelog topic trim TOPIC PARTITION --before OFFSET",
     "since_us": 3_600_000_000,
+    "seen_since_us": 9_000_000_000,
     "details": {"reasons": ["disk"]},
 }
 
@@ -96,6 +97,17 @@ async def test_many_findings_are_cut_short_and_counted(open_page: OpenPage) -> N
         await to_overview(page)
         await expect(page.locator(".finding")).to_have_count(50)
         await expect(page.get_by_text("and 10 more")).to_be_visible()
+
+
+async def test_the_first_sighting_is_told_where_nobody_has_noted_the_time(
+    open_page: OpenPage,
+) -> None:
+    async with open_page("?screen=nothing") as page:
+        body = report(FINDING | {"since_us": None})
+        await page.route(reads(DOCTOR), lambda route: answer_part(route, DOCTOR, body))
+        await to_overview(page)
+        told = page.get_by_text("Seen since 1970-01-01 02:30:00 UTC, for 30 minutes.")
+        await expect(told).to_be_visible()
 
 
 async def test_findings_that_are_alike_are_all_shown(open_page: OpenPage) -> None:

@@ -108,7 +108,8 @@ def test_a_read_only_bookie(reasons: list[str], words: str, command: str) -> Non
 
 @pytest.mark.parametrize(("phase", "words"), [("drained", "can be stopped"), ("draining", "is dr")])
 def test_a_bookie_that_leaves_is_read_only_for_that(phase: str, words: str) -> None:
-    seen = healthy.cluster(healing=healthy.healing(leaving=[{"bookie_id": "b1", "phase": phase}]))
+    job = {"bookie_id": "b1", "phase": phase, "since_us": 3}
+    seen = healthy.cluster(healing=healthy.healing(leaving=[job]))
     bookies = {**seen.bookies, "b1": healthy.bookie(read_only_for=["operator"])}
     found = healthy.only(
         bookie_findings(replace(seen, bookies=bookies)),
@@ -116,6 +117,7 @@ def test_a_bookie_that_leaves_is_read_only_for_that(phase: str, words: str) -> N
         Severity.NOTICE,
     )
     assert words in found.summary
+    assert found.since_us == 3
 
 
 @pytest.mark.parametrize(

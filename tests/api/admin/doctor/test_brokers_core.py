@@ -70,3 +70,20 @@ def test_too_few_bookies_that_take_entries(count: int, words: str) -> None:
 def test_unknown_bookies_are_not_too_few() -> None:
     seen = healthy.cluster(membership=SILENT, topics=[healthy.topic(ensemble=32)])
     assert list(broker_findings(seen)) == []
+
+
+@pytest.mark.parametrize(
+    ("reasons", "command"),
+    [
+        ([], "fencelog bookie --metadata URL --data DIR"),
+        ([["disk"]], "fencelog topic trim TOPIC PARTITION --before OFFSET"),
+        ([["disk"], ["operator"]], "fencelog bookies read-only b2 off --metadata URL"),
+    ],
+)
+def test_too_few_bookies_are_helped_by_what_has_made_them_few(
+    reasons: list[list[str]], command: str
+) -> None:
+    seen = healthy.cluster(topics=[healthy.topic(ensemble=32)])
+    states = {f"b{n}": healthy.bookie(read_only_for=why) for n, why in enumerate(reasons, 1)}
+    (found,) = broker_findings(replace(seen, bookies={**seen.bookies, **states}))
+    assert found.command == command

@@ -143,7 +143,8 @@ async def test_a_bookie_that_is_being_removed(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
     (await http.post("/v1/admin/decommissions/b4")).raise_for_status()
-    assert (await found(http, "bookie_leaving"))["subject"] == "b4"
+    finding = await found(http, "bookie_leaving")
+    assert (finding["subject"], finding["since_us"] is None) == ("b4", False)
     (await http.delete("/v1/admin/decommissions/b4")).raise_for_status()
 
 
@@ -287,7 +288,10 @@ async def test_a_broker_that_drains_or_does_not_answer(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
     (await http.post("/v1/brokers/r1:drain?force=true")).raise_for_status()
-    assert (await found(http, "broker_draining"))["subject"] == "r1"
+    finding = await found(http, "broker_draining")
+    assert (finding["subject"], finding["since_us"]) == ("r1", None)
+    again = await found(http, "broker_draining")
+    assert again["seen_since_us"] == finding["seen_since_us"]
     (await http.post("/v1/brokers/r1:undrain")).raise_for_status()
     dead = json.dumps({"broker_id": "r9", "url": f"http://{NOWHERE}"}).encode()
     await cluster.store.create(f"{BROKERS_PATH}/r9", dead)
