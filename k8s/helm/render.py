@@ -65,7 +65,8 @@ def values_of(rendered: list[Manifest]) -> Manifest:
             values[role] = {name: found for name, (_, found) in set_by_values(each).items()}
             if role != "zookeeper":
                 values["image"] = spec["template"]["spec"]["containers"][0]["image"]
-                values[role]["extraArgs"] = []
+                # Empty: that of all. An update changes one role after the other.
+                values[role] |= {"image": "", "extraArgs": []}
         elif each["kind"] == "ConfigMap" and "zoo.cfg" in each["data"]:
             configuration = each["data"]["zoo.cfg"]
     values["zookeeper"]["configuration"] = configuration
@@ -98,6 +99,7 @@ def set_by_values(workload: Manifest) -> dict[str, tuple[Manifest, Any]]:
         "topologySpreadConstraints": pod,
         "resources": container,
         **({"image": container, "env": container} if role == "zookeeper" else {}),
+        **({"volumes": pod} if role == "bookie" else {}),
     }
     return {name: (holder, holder[name]) for name, holder in holders.items() if name in holder}
 
@@ -117,7 +119,8 @@ def template_of(manifest: Manifest) -> str:
         if _CONFIGURATION.match(holder[key]):
             holder[key] = "@@name@@"
         elif key == "image" and "/fencelog:" in f"/{holder[key]}":
-            holder[key] = "@@.Values.image@@"
+            own = f"(default .Values.image .Values.{name}.image)"
+            holder[key] = f"@@{own if is_role else '.Values.image'}@@"
         elif key == "image" and holder[key].startswith("zookeeper:"):
             holder[key] = "@@.Values.zookeeper.image@@"
     if is_role and name != "zookeeper":

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered
-from tests.house.manifests import by_title, title
+from tests.house.manifests import by_title, containers, title
 
 CHART = K8S / "helm"
 
@@ -71,6 +71,7 @@ def test_the_files_are_what_is_written_from_kustomize() -> None:
 def test_values_arrive() -> None:
     given = values("values")
     given["image"] = "registry.example.org/fencelog@sha256:12"
+    given["bookie"]["image"] = "registry.example.org/fencelog:next"
     given["broker"] |= {"replicas": 7, "extraArgs": ["--allow-host", 'a "name"']}
     given["zookeeper"]["configuration"] += "tickTime=3000\n"
     made, errors = helm(given, namespace="elsewhere")
@@ -82,7 +83,13 @@ def test_values_arrive() -> None:
     namespaced = [each for each in made if each["kind"] != "PriorityClass"]
     assert {each["metadata"]["namespace"] for each in namespaced} == {"elsewhere"}
     images = re.findall(r'"image": "([^"]+)"', json.dumps(made))
-    assert set(images) == {given["image"], given["zookeeper"]["image"]}
+    assert set(images) == {*(given["image"], given["zookeeper"]["image"], given["bookie"]["image"])}
+    # The init container is of the same version.
+    bookie = by_title(made, "StatefulSet/bookie")
+    assert {each["image"] for each in containers(bookie)} == {given["bookie"]["image"]}
+    for role in ("broker", "autorecovery"):
+        (container,) = containers(by_title(made, f"Deployment/{role}"))
+        assert container["image"] == given["image"]
     # Another configuration has another name, so that servers are restarted for it.
     names = [
         {each["metadata"]["name"] for each in objects_ if each["kind"] == "ConfigMap"}

@@ -105,12 +105,17 @@ def test_an_overlay_is_valid_and_holds_what_the_base_holds(
     assert {name.split("-")[0] for name in others - IN_COMPONENTS} <= {"ConfigMap/zookeeper"}
     assert others & IN_COMPONENTS == (IN_COMPONENTS if overlay == "prod" else set())
     rules = {
-        constraint["whenUnsatisfiable"]
+        # A zone that is lost, whose nodes are tainted, is no zone without pods.
+        (constraint["whenUnsatisfiable"], constraint.get("nodeTaintsPolicy"))
         for manifest in rendered
         if (template := pod_template(manifest)) and manifest["kind"] != "CronJob"
         for constraint in template["spec"]["topologySpreadConstraints"]
     }
-    assert rules == {"DoNotSchedule" if overlay == "prod" else "ScheduleAnyway"}
+    rule = ("DoNotSchedule", "Honor") if overlay == "prod" else ("ScheduleAnyway", None)
+    assert rules == {rule}
+    volumes = by_title(rendered, "StatefulSet/bookie")["spec"]["template"]["spec"]["volumes"]
+    (racks,) = (volume["configMap"] for volume in volumes if "configMap" in volume)
+    assert racks == {"name": "racks", "optional": overlay != "prod"}
     servers = configuration(rendered).count("\nserver.")
     replicas = by_title(rendered, "StatefulSet/zookeeper")["spec"]["replicas"]
     assert (servers, replicas) == ((3, 3) if overlay == "prod" else (0, 1))
@@ -121,7 +126,7 @@ def test_an_overlay_is_valid_and_holds_what_the_base_holds(
 
 def test_a_bookie_leaves_by_a_job_that_policies_let_through(manifests: list[Manifest]) -> None:
     text = (BASE.parent / "jobs" / "decommission.yaml").read_text("utf-8")
-    job = yaml.safe_load(text.replace("BOOKIE", "bookie-4"))
+    job = yaml.safe_load(text.replace("BOOKIE", "bookie-4").replace("IMAGE", "image:1"))
     for version in VERSIONS:
         assert kubernetes_validate.validate(
             job | {"metadata": {**job["metadata"], "name": "given-by-the-server"}},

@@ -15,6 +15,8 @@ from tests.support.house import ROOT
 
 IMAGES = ("fencelog", "zookeeper")
 
+_GIT = ("git", "-C", str(ROOT))
+
 
 def make_archives(cluster: Cluster, folder: Path) -> None:
     """Make the archives that are not in the folder. Raises CommandFailed."""
@@ -27,6 +29,44 @@ def make_archives(cluster: Cluster, folder: Path) -> None:
         say(f"making {archive}")
         command = [sys.executable, str(ROOT / "k8s/image.py"), image, str(archive)]
         cluster.run(command, timeout_s=1200)
+
+
+def find_earlier(cluster: Cluster, given: str | None, folder: Path) -> Path | None:
+    """Return the archive of the version before this one: a file that is given, or made in a folder
+    from a commit that is given, or of the last release; None: there is no release. Raises
+    CommandFailed."""
+    if given is not None and Path(given).is_file():
+        return Path(given).resolve()
+    commit = given or last_release(cluster)
+    return make_earlier(cluster, commit, folder) if commit else None
+
+
+def last_release(cluster: Cluster) -> str:
+    """Return the last tag before this commit; empty: there is none, or no repository."""
+    if shutil.which("git") is None:
+        return ""
+    try:
+        return cluster.run([*_GIT, "describe", "--tags", "--abbrev=0", "HEAD^"]).strip()
+    except CommandFailed:
+        return ""
+
+
+def make_earlier(cluster: Cluster, commit: str, folder: Path) -> Path:
+    """Make the archive of fencelog as it was at a commit. Raises CommandFailed."""
+    revision = cluster.run([*_GIT, "rev-parse", "--short", f"{commit}^{{commit}}"]).strip()
+    archive = folder / f"fencelog-{revision}.tar"
+    if archive.exists():
+        return archive
+    say(f"making {archive}")
+    folder.mkdir(parents=True, exist_ok=True)
+    tree = str(folder / f"source-{revision}")
+    cluster.run([*_GIT, "worktree", "add", "--detach", tree, revision])
+    try:
+        command = [sys.executable, f"{tree}/k8s/image.py", "fencelog", str(archive)]
+        cluster.run(command, timeout_s=1200)
+    finally:
+        cluster.run([*_GIT, "worktree", "remove", "--force", tree])
+    return archive
 
 
 def load_image(cluster: Cluster, archive: Path, name: str, scratch: Path) -> None:

@@ -26,6 +26,8 @@ REGISTRY = "registry.example.org"
 TAG, NEXT_TAG = "0.1.0", "0.1.1"
 ZOOKEEPER_TAG = "3.9.3"
 
+REPLICAS = "# overlay/kustomization.yaml\nreplicas"
+
 READY_S = 600.0
 WHOLE_S = 300.0
 """The time until all copies are there: five looks of the auditor at new ledgers, and repairs."""
@@ -50,7 +52,7 @@ class Installation:
         """Configure the test. ``before``: the image of the version that is installed first."""
         self.cluster = cluster
         self._archives = archives
-        self._before = before
+        self.before = before
         self.overlay = cluster.place / "overlay"
         self.load_node = ""
 
@@ -65,15 +67,13 @@ class Installation:
         place = self.cluster.place
         shutil.rmtree(place / "k8s", ignore_errors=True)
         shutil.copytree(ROOT / "k8s", place / "k8s", ignore=shutil.ignore_patterns("*.py"))
-        job = place / "k8s/jobs/decommission.yaml"
         name = f"{REGISTRY}/fencelog"
-        job.write_text(job.read_text("utf-8").replace("fencelog:0.1.0", f"{name}:{TAG}"), "utf-8")
         shutil.rmtree(self.overlay, ignore_errors=True)
         self.overlay.mkdir()
         self.write_overlay(lambda overlay: None)
         make_archives(self.cluster, self._archives)
         fencelog, zookeeper = (self._archives / f"{n}.tar" for n in ("fencelog", "zookeeper"))
-        load_image(self.cluster, self._before or fencelog, f"{name}:{TAG}", place)
+        load_image(self.cluster, self.before or fencelog, f"{name}:{TAG}", place)
         load_image(self.cluster, fencelog, f"{name}:{NEXT_TAG}", place)
         load_image(self.cluster, zookeeper, f"{REGISTRY}/zookeeper:{ZOOKEEPER_TAG}", place)
 
@@ -111,6 +111,16 @@ class Installation:
 
         self.write_overlay(change)
 
+    def set_bookies(self, number: int) -> None:
+        """Have the overlay name another number of bookies, where the document has it."""
+
+        def change(overlay: dict[str, Any]) -> None:
+            overlay["replicas"] = yaml.safe_load(block(REPLICAS).text)["replicas"]
+            (bookies,) = overlay["replicas"]
+            bookies["count"] = number
+
+        self.write_overlay(change)
+
     # -- the state of the cluster ------------------------------------------------------------------
 
     def nodes(self) -> list[str]:
@@ -143,11 +153,13 @@ class Installation:
         return all(each.get("Ready") == "True" for each in conditions)
 
     def is_ready(self) -> bool:
-        """Tell whether all pods of all workloads are the latest ones, and ready."""
+        """Tell whether all workloads have pods, which are the latest ones, and ready."""
         workloads = self.cluster.items("statefulsets,deployments", "-n", NAMESPACE)
         for workload in workloads:
             status, replicas = workload["status"], workload["spec"]["replicas"]
             if status.get("observedGeneration") != workload["metadata"]["generation"]:
+                return False
+            if replicas == 0:
                 return False
             counts = (
                 status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 from tests.processes.k8s.cluster import CommandFailed, say, wait_until
-from tests.processes.k8s.document import block, part
+from tests.processes.k8s.document import block
 from tests.processes.k8s.installation import NEXT_TAG, Installation
 
 FIRST_START = "kubectl apply -k overlay\n"
-UPDATE = "kubectl apply -k overlay -l"
+UPDATE = "kubectl apply -k overlay -l '!"
 AUTOSCALE = "KUBE_EDITOR="
 BACK_UP = "kubectl -n fencelog create job --from=cronjob/zookeeper-backup"
 RESTORE = "k8s/restore_zookeeper.sh "
@@ -87,7 +87,8 @@ def mix_versions(installed: Installation) -> None:
     cluster = installed.cluster
     installed.set_tag(NEXT_TAG)
     set_partition(installed, 2)
-    cluster.type(part(UPDATE, UPDATE, "kubectl -n fencelog rollout status deployment/autorecovery"))
+    cluster.type("kubectl apply -k overlay -l app.kubernetes.io/component=bookie")
+    cluster.in_namespace("rollout", "status", "statefulset/bookie", timeout_s=300)
     cluster.type("kubectl apply -k overlay", timeout_s=120)
     wait_until(lambda: len(of_next(installed, "broker")) == 1, "one new broker", timeout_s=60)
     cluster.in_namespace("rollout", "pause", "deployment/broker")

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.processes.k8s.cluster import Cluster, CommandFailed, say
+from tests.processes.k8s.images import find_earlier
 from tests.processes.k8s.installation import Installation
 from tests.processes.k8s.scenarios import SCENARIOS, Scenario, choose_scenarios
 from tests.processes.k8s.table import Result, broken_promises, errors_text, table
@@ -36,6 +37,8 @@ def play(scenario: Scenario, installed: Installation) -> Result:
     if scenario.breaks_nodes and not can_break_nodes(installed.cluster.target):
         result.skipped = "no command breaks nodes (K8S_FAULT)"
         return result
+    if scenario.updates and installed.before is None:
+        result.notes.append("the same image before and after")
     say(f"{scenario.name}")
     began = time.monotonic()
     has_load = scenario.limits is not None
@@ -114,7 +117,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="leave everything as it is at the end")
     parser.add_argument("--place", type=Path, default=ROOT / "build/k8s-test", help="for its files")
     parser.add_argument("--images", type=Path, help="a folder with archives of `make image`")
-    parser.add_argument("--before", type=Path, help="the archive of the version before this one")
+    parser.add_argument(
+        "--before",
+        metavar="FILE|COMMIT",
+        help="the version before this one: its archive, or a commit that it is made from; "
+        "by default the last release",
+    )
     return parser.parse_args(arguments)
 
 
@@ -135,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster = Cluster(target, given.place.resolve())
         images = (given.images or given.place / "images").resolve()
         with lab_up(cluster):
-            installed = Installation(cluster, images, given.before)
+            before = find_earlier(cluster, given.before, images)
+            installed = Installation(cluster, images, before)
             for result in play_all(scenarios, installed, keep=given.keep):
                 results.append(result)
                 write_results(results, given.place)

@@ -55,8 +55,11 @@ ZOOKEEPER_S = 300.0
 
 RESTART = "kubectl -n fencelog rollout restart statefulset/zookeeper"
 ROLL = "k8s/roll_bookies.sh"
-MORE_BOOKIES = "kubectl -n fencelog scale statefulset/bookie --replicas=5"
-FEWER_BOOKIES = "sed s/BOOKIE/bookie-4/"
+BOOKIES_OF_OVERLAY = "kubectl apply -k overlay -l app.kubernetes.io/component=bookie\n"
+MORE_BOOKIES = f"{BOOKIES_OF_OVERLAY}kubectl -n fencelog rollout"
+DECOMMISSION = "k8s/decommission.sh"
+FEWER_BOOKIES = f"{BOOKIES_OF_OVERLAY}kubectl -n fencelog wait"
+SECRET = "brokers=$(kubectl"
 REPAIR = "kubectl -n fencelog run repair"
 RACKS = "kubectl get nodes --no-headers"
 ZONE_IS_LOST = "fencelog autorecovery off"
@@ -69,7 +72,9 @@ TYPED = (
         UPDATE,
         RACKS,
         MORE_BOOKIES,
+        DECOMMISSION,
         FEWER_BOOKIES,
+        SECRET,
         REPAIR,
         AUTOSCALE,
         BACK_UP,
@@ -85,13 +90,15 @@ TYPED = (
 @dataclass(frozen=True)
 class Scenario:
     """A scenario. ``limits`` None: the load has not begun yet. ``needs``: the one that has to be
-    played before. ``breaks_nodes``: it takes a command that does."""
+    played before. ``breaks_nodes``: it takes a command that does. ``updates``: it takes the image
+    of an earlier version, too."""
 
     name: str
     play: Callable[[Installation], None]
     limits: Limits | None
     needs: str = ""
     breaks_nodes: bool = False
+    updates: bool = False
 
 
 def choose_scenarios(names: Sequence[str]) -> list[Scenario]:
@@ -310,21 +317,46 @@ def set_racks(installed: Installation) -> None:
 
 
 def add_bookies(installed: Installation) -> None:
-    """Five bookies, with ledgers on all of them: three remain when a node with two is lost."""
+    """Five bookies, with ledgers on all of them: three remain when a node with two is lost. The
+    next apply leaves them alone."""
+    installed.set_bookies(5)
     installed.cluster.type(block(MORE_BOOKIES).text)
     installed.wait_ready()
     installed.seal()
+    installed.cluster.type("kubectl apply -k overlay")
+    installed.wait_ready()
+    if (left := len(installed.pods("bookie"))) != 5:
+        raise CommandFailed(f"{left} bookies are left after another apply")
     time.sleep(10)
 
 
 def remove_bookies(installed: Installation) -> None:
-    """Three bookies again, by the Job of the document."""
-    runbook = block(FEWER_BOOKIES).text
-    for bookie in (4, 3):
-        typed = runbook.replace("bookie-4", f"bookie-{bookie}")
-        installed.cluster.type(
-            typed.replace("--replicas=4", f"--replicas={bookie}"), timeout_s=1200
-        )
+    """Three bookies again, each let go by the script of the document before the overlay does."""
+    for number in (4, 3):
+        for begins in (DECOMMISSION, FEWER_BOOKIES):
+            typed = block(begins).text.replace("bookie-4", f"bookie-{number}")
+            installed.cluster.type(typed, timeout_s=1200)
+            installed.set_bookies(number)
+
+
+def refuse_removal(installed: Installation) -> None:
+    """Of three bookies none may go: the script says so, and bookie-2 stays what it was."""
+    typed = block(DECOMMISSION).text.replace("bookie-4", "bookie-2")
+    expect_refusal(lambda: installed.cluster.type(typed, timeout_s=600), "bookie-2 stays")
+    status = ("bookie", "decommission", "bookie-2", "--status")
+    expect_refusal(lambda: installed.cluster.fencelog(*status), "bookie-2 is not being removed")
+
+
+def expect_refusal(run: Callable[[], str], why: str) -> None:
+    """Run a command that has to fail, and to say why. Raises CommandFailed."""
+    try:
+        said = run()
+    except CommandFailed as refused:
+        if why not in str(refused):
+            raise
+        say(f"  refused: {why}")
+        return
+    raise CommandFailed(f"not refused ({why}): {said}")
 
 
 # -- ZooKeeper -------------------------------------------------------------------------------------
@@ -367,11 +399,7 @@ def introduce_secret(installed: Installation) -> None:
 
     write_secrets(installed, used="first", accepted="first")
     installed.write_overlay(change)
-    cluster = installed.cluster
-    cluster.type("kubectl -n fencelog scale deployment/broker --replicas=0")
-    wait_until(lambda: not installed.pods("broker"), "brokers are gone", timeout_s=120)
-    cluster.type("kubectl apply -k overlay", timeout_s=120)
-    installed.wait_ready()
+    installed.cluster.type(block(SECRET).text)
 
 
 def rotate_secret(installed: Installation) -> None:
@@ -399,14 +427,15 @@ SCENARIOS = (
     Scenario("roll-bookies", roll_bookies, UNNOTICED),
     Scenario("restart-brokers", restart("deployment/broker"), UNNOTICED),
     Scenario("restart-zookeeper", restart("statefulset/zookeeper"), UNNOTICED),
-    Scenario("new-tag", update(NEXT_TAG), UNNOTICED),
-    Scenario("roll-back", update(TAG), UNNOTICED),
-    Scenario("mix-versions", mix_versions, UNNOTICED),
+    Scenario("new-tag", update(NEXT_TAG), UNNOTICED, updates=True),
+    Scenario("roll-back", update(TAG), UNNOTICED, updates=True),
+    Scenario("mix-versions", mix_versions, UNNOTICED, updates=True),
     Scenario("kill-bookie", kill_bookie, UNNOTICED),
     Scenario("replace-disk", replace_disk, UNNOTICED),
     Scenario("kill-broker", kill_broker, LOST_OWNER),
     Scenario("kill-zookeeper", kill_zookeeper, UNNOTICED),
     Scenario("kill-autorecovery", kill_autorecovery, UNNOTICED),
+    Scenario("refuse-removal", refuse_removal, UNNOTICED),
     Scenario("set-racks", set_racks, UNNOTICED),
     Scenario("add-bookies", add_bookies, UNNOTICED, needs="set-racks"),
     Scenario("cut-node", cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),

@@ -92,5 +92,5 @@ def _cells(result: Result) -> list[str]:
         f"{result.gap_s:.2f} s" if window else "",
         *(str(counts[name]) if counts else "" for name in ("lost", "duplicated", "out_of_order")),
         "never" if result.whole_s is None else f"{result.whole_s:.0f} s",
-        "; ".join(result.broken) or "as promised",
+        "; ".join([*(result.broken or ["as promised"]), *result.notes]),
     ]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
+from tests.processes.k8s.cluster import CommandFailed
 from tests.processes.k8s.document import OPERATIONS, block, blocks, part
-from tests.processes.k8s.maintenance import BACKUP_NAME, COMPONENTS, FIRST_START, RESTORE
+from tests.processes.k8s.maintenance import BACKUP_NAME, COMPONENTS, FIRST_START, RESTORE, UPDATE
 from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
 from tests.processes.k8s.scenarios import (
     REPAIR,
     RESTART,
+    ROLL,
     SCENARIOS,
     TYPED,
     UNNOTICED,
     choose_scenarios,
+    expect_refusal,
 )
 
 NOT_TYPED = {
@@ -83,6 +88,38 @@ def test_every_block_with_kubectl_is_run_or_excused() -> None:
 def test_every_block_that_is_run_is_there(begins: str) -> None:
     heading = "A lost zone" if begins.startswith("fencelog ") else None
     assert block(begins, heading=heading).language == "bash"
+
+
+def test_the_number_of_bookies_is_changed_in_the_overlay_alone() -> None:
+    scaled = re.compile(r"scale\b.*\bstatefulset/bookie")
+    assert [each.text for each in blocks() if scaled.search(each.text)] == []
+    first = yaml.safe_load(block("# overlay/kustomization.yaml\napiVersion").text)
+    assert first["replicas"] == [{"name": "bookie", "count": 3}]
+
+
+def test_an_update_applies_one_kind_after_the_other_and_bookies_through_their_gate() -> None:
+    lines = block(UPDATE).text.splitlines()
+    applied = [line.partition("apply -k overlay")[2] for line in lines if " apply " in line]
+    label = " -l app.kubernetes.io/component="
+    assert applied == [
+        " -l '!app.kubernetes.io/component'",
+        *(f"{label}{kind}" for kind in ("zookeeper", "bookie", "autorecovery")),
+        "",  # the rest: brokers
+    ]
+    assert [line for line in lines if "bookie" in line] == [
+        f"{ROLL} kubectl apply -k overlay{label}bookie"
+    ]
+
+
+def test_a_refusal_has_to_say_why() -> None:
+    def fails() -> str:
+        raise CommandFailed("bookie-2 stays")
+
+    expect_refusal(fails, "bookie-2 stays")
+    with pytest.raises(CommandFailed, match="bookie-2 stays"):
+        expect_refusal(fails, "no such thing")
+    with pytest.raises(CommandFailed, match="not refused"):
+        expect_refusal(lambda: "done", "bookie-2 stays")
 
 
 def test_a_restore_names_a_backup_as_backups_are_named() -> None:

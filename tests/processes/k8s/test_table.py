@@ -85,4 +85,6 @@ def test_the_table_has_a_row_for_each_scenario() -> None:
     assert first == "| `first-apply` | 61 |  |  |  |  |  |  | 2 s | as promised |"
     assert second == ("| `x` | 30 | 50 | 2 http: no_owner | 0.20 s | 0 | 0 | 0 | 3 s | 2 errors |")
     assert third.endswith("| not run: no command breaks nodes |")
+    (noted,) = list(table([result(notes=["the same image before and after"])]))[2:]
+    assert noted.endswith("| as promised; the same image before and after |")
     assert {row.count("|") for row in (first, second, third)} == {11}

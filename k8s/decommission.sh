@@ -1,0 +1,27 @@
+#!/bin/bash
+# Takes a bookie out of the cluster, before the overlay has fewer of them:
+#
+#   k8s/decommission.sh bookie-4
+#
+# It makes a Job of jobs/decommission.yaml with the image that bookies run, and waits until that Job is
+# over: 0 if no ledger names the bookie any more, 1 if the Job has failed. It is refused, and nothing is
+# changed, where the other bookies could not hold every copy. If this is ended, the Job goes on.
+set -euo pipefail
+jobs=$(cd "$(dirname "$0")" && pwd)/jobs
+bookie=$1
+
+on_cluster() { kubectl -n fencelog "$@"; }
+over() { on_cluster get "$job" -o 'jsonpath={.status.conditions[?(@.status=="True")].type}'; }
+
+image=$(on_cluster get statefulset/bookie -o 'jsonpath={.spec.template.spec.containers[0].image}')
+job=$(sed -e "s|IMAGE|$image|" -e "s|BOOKIE|$bookie|" "$jobs/decommission.yaml" |
+    on_cluster create -o name -f -)
+echo "$job takes $bookie out of the cluster"
+until conditions=" $(over) " && [[ $conditions == *" Complete "* || $conditions == *" Failed "* ]]; do
+    sleep 5
+done
+on_cluster logs "$job" --tail=5
+if [[ $conditions == *" Failed "* ]]; then
+    echo "$bookie stays: $job has failed" >&2
+    exit 1
+fi
