@@ -3,6 +3,7 @@ policies, and true to the command line; and what k8s/jobs has besides."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.house.manifests import (
     pod_template,
     selects,
 )
+from tests.processes.k8s.document import block
 from tests.support.house import ROOT
 
 K8S = ROOT / "k8s"
@@ -141,6 +143,15 @@ def test_a_backup_reaches_the_servers_and_has_their_configuration(
     # No Service leads clients to an observer.
     for service in (each for each in rendered if each["kind"] == "Service"):
         assert not selects(service["spec"]["selector"], pod_labels(backup))
+
+
+@NEEDS_KUBECTL
+def test_alerts_about_jobs_name_those_that_there_are(rendered: list[Manifest]) -> None:
+    written = yaml.safe_load(block("groups:\n  - name: fencelog-jobs").text)
+    named = re.findall(r'cronjob="([^"]+)"', str(written))
+    assert set(named) == {
+        each["metadata"]["name"] for each in rendered if each["kind"] == "CronJob"
+    }
 
 
 def configuration(workload: Manifest) -> str:

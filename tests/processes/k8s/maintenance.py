@@ -18,6 +18,8 @@ AUTOSCALE = "KUBE_EDITOR="
 BACK_UP = "kubectl -n fencelog create job --from=cronjob/zookeeper-backup"
 RESTORE = "k8s/restore_zookeeper.sh "
 DRILLS = "kubectl -n fencelog create job --from=cronjob/drills"
+SERVERS = "kubectl -n fencelog get pods -l app.kubernetes.io/name=zookeeper"
+SUCCESSES = "kubectl -n fencelog get cronjobs"
 COMPONENTS = "# overlay/kustomization.yaml\ncomponents"
 
 MIXED_S = 60.0
@@ -51,6 +53,7 @@ def back_up(installed: Installation) -> str:
 
 def make_backup(installed: Installation) -> None:
     back_up(installed)
+    say("  " + installed.cluster.type(block(SUCCESSES).text).strip().replace("\n", "\n  "))
 
 
 def lose_zookeeper(installed: Installation) -> None:
@@ -61,6 +64,8 @@ def lose_zookeeper(installed: Installation) -> None:
     wait_until(lambda: not installed.pods("zookeeper"), "ZooKeeper is gone", timeout_s=120)
     claims = [f"{volume}-zookeeper-{n}" for volume in ("data", "log") for n in range(3)]
     cluster.in_namespace("delete", "pvc", *claims)
+    if "zookeeper" in cluster.type(block(SERVERS).text):
+        raise CommandFailed("ZooKeeper is still there")
     cluster.in_namespace("scale", "statefulset/zookeeper", "--replicas=3")
     typed = block(RESTORE).text
     if name not in cluster.type(typed.splitlines()[0]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,8 @@ from tests.processes.k8s.maintenance import (
     DRILLS,
     FIRST_START,
     RESTORE,
+    SERVERS,
+    SUCCESSES,
     UPDATE,
     add_components,
     autoscale,
@@ -59,7 +60,16 @@ BOOKIES_OF_OVERLAY = "kubectl apply -k overlay -l app.kubernetes.io/component=bo
 MORE_BOOKIES = f"{BOOKIES_OF_OVERLAY}kubectl -n fencelog rollout"
 DECOMMISSION = "k8s/decommission.sh"
 FEWER_BOOKIES = f"{BOOKIES_OF_OVERLAY}kubectl -n fencelog wait"
+FIRST_SECRET = "openssl rand -hex 32 > overlay/secret"
 SECRET = "brokers=$(kubectl"
+ROTATION = (
+    "openssl rand -hex 32 > overlay/accepted",
+    "mv overlay/accepted overlay/new",
+    "cp overlay/secret overlay/accepted",
+)
+LOST_NODE_IS_OFF = "kubectl taint node NODE node.kubernetes.io/out-of-service="
+LOST_NODE_IS_BACK = "kubectl taint node NODE node.kubernetes.io/out-of-service-"
+RESIZED = "kubectl -n fencelog delete statefulset/bookie --cascade=orphan"
 REPAIR = "kubectl -n fencelog run repair"
 RACKS = "kubectl get nodes --no-headers"
 ZONE_IS_LOST = "fencelog autorecovery off"
@@ -74,7 +84,14 @@ TYPED = (
         MORE_BOOKIES,
         DECOMMISSION,
         FEWER_BOOKIES,
+        FIRST_SECRET,
         SECRET,
+        *ROTATION,
+        LOST_NODE_IS_OFF,
+        LOST_NODE_IS_BACK,
+        RESIZED,
+        SERVERS,
+        SUCCESSES,
         REPAIR,
         AUTOSCALE,
         BACK_UP,
@@ -276,6 +293,36 @@ def lose_zone(installed: Installation) -> None:
     installed.cluster.type(block(ZONE_IS_BACK, heading="A lost zone").text)
 
 
+def give_node_up(installed: Installation) -> None:
+    """A node is cut off, and Kubernetes told that it is off: its pods are removed, and those with
+    volumes wait for it until it is back."""
+    chosen = victim(installed)
+    with broken(installed, "cut", "heal", [chosen.node], chosen.address):
+        lost = {pod["metadata"]["uid"] for pod in pods_of(installed, chosen.node)}
+        wait_until(lambda: is_silent(installed, chosen.node), "the node is given up", timeout_s=120)
+        typed = block(LOST_NODE_IS_OFF).text.replace("NODE", chosen.node)
+        installed.cluster.type(typed)
+        wait_until(
+            lambda: not lost & {pod["metadata"]["uid"] for pod in pods_of(installed, chosen.node)},
+            "its pods are gone",
+            timeout_s=180,
+        )
+    wait_until(lambda: not is_silent(installed, chosen.node), "it is back", timeout_s=120)
+    installed.cluster.type(block(LOST_NODE_IS_BACK).text.replace("NODE", chosen.node))
+
+
+def pods_of(installed: Installation, node: str) -> list[dict[str, Any]]:
+    """Return the pods of a node, also those that are about to end."""
+    on_node = f"--field-selector=spec.nodeName={node}"
+    return installed.cluster.items("pods", "-n", "fencelog", on_node)
+
+
+def is_silent(installed: Installation, node: str) -> bool:
+    """Tell whether Kubernetes has noticed that a node does not answer."""
+    found = json.loads(installed.cluster.kubectl("get", "node", node, "-o", "json"))
+    return not is_ready(found)
+
+
 def drain_node(installed: Installation) -> None:
     """One node is drained; of the next one nothing may go that would be the second of its kind."""
     first, second = [node for node in installed.nodes() if node != installed.load_node][:2]
@@ -359,6 +406,22 @@ def expect_refusal(run: Callable[[], str], why: str) -> None:
     raise CommandFailed(f"not refused ({why}): {said}")
 
 
+def resize_volumes(installed: Installation) -> None:
+    """The StatefulSet of bookies is made anew with another size of volumes, around its pods."""
+    size = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage"
+    operation = {"op": "replace", "path": size, "value": "51Gi"}
+    target = {"kind": "StatefulSet", "name": "bookie"}
+    patch = {"target": target, "patch": yaml.dump([operation])}
+    installed.write_overlay(lambda overlay: overlay["patches"].append(patch))
+    before = {pod["metadata"]["uid"] for pod in installed.pods("bookie")}
+    expect_refusal(
+        lambda: installed.cluster.type("kubectl apply -k overlay"), "updates to statefulset spec"
+    )
+    installed.cluster.type(block(RESIZED).text)
+    if before != {pod["metadata"]["uid"] for pod in installed.pods("bookie")}:
+        raise CommandFailed("bookies are not the same pods as before")
+
+
 # -- ZooKeeper -------------------------------------------------------------------------------------
 
 
@@ -397,27 +460,17 @@ def introduce_secret(installed: Installation) -> None:
         overlay["secretGenerator"] = written["secretGenerator"]
         overlay["patches"] += written["patches"]
 
-    write_secrets(installed, used="first", accepted="first")
+    installed.cluster.type(block(FIRST_SECRET).text)
     installed.write_overlay(change)
     installed.cluster.type(block(SECRET).text)
 
 
 def rotate_secret(installed: Installation) -> None:
     """The three steps of the document."""
-    steps = (("first", "second"), ("second", "first"), ("second", "second"))
-    for used, accepted in steps:
-        write_secrets(installed, used=used, accepted=accepted)
+    for step in ROTATION:
+        installed.cluster.type(block(step).text)
         installed.cluster.type(block(UPDATE).text, timeout_s=1800)
         installed.wait_ready()
-
-
-_SECRETS = {name: secrets.token_hex(32) for name in ("first", "second")}
-
-
-def write_secrets(installed: Installation, *, used: str, accepted: str) -> None:
-    """Write the files of the overlay's secret."""
-    (installed.overlay / "secret").write_text(_SECRETS[used], "utf-8")
-    (installed.overlay / "accepted").write_text(_SECRETS[accepted], "utf-8")
 
 
 SCENARIOS = (
@@ -441,8 +494,10 @@ SCENARIOS = (
     Scenario("cut-node", cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("pause-node", pause_node, PAUSED_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("lose-zone", lose_zone, LOST_NODE, needs="add-bookies", breaks_nodes=True),
+    Scenario("give-node-up", give_node_up, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("drain-node", drain_node, UNNOTICED, needs="add-bookies"),
     Scenario("remove-bookies", remove_bookies, UNNOTICED, needs="add-bookies"),
+    Scenario("resize-volumes", resize_volumes, UNNOTICED),
     Scenario("stop-zookeeper", stop_zookeeper, UNNOTICED),
     Scenario("add-components", add_components, UNNOTICED),
     Scenario("run-drills", run_drills, UNNOTICED, needs="add-components"),

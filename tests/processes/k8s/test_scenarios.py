@@ -24,6 +24,8 @@ from tests.processes.k8s.scenarios import (
 
 NOT_TYPED = {
     "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
+    "kubectl delete node NODE": "its disks are lost for good; `replace-disk` plays what follows",
+    "for number in 0 1 2": "volumes of the lab cannot be enlarged; `resize-volumes` plays the rest",
     "kubectl apply -k k8s/monitoring": "needs the kinds of the Prometheus operator",
 }
 """Blocks with kubectl that no scenario runs, and why."""
