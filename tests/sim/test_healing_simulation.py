@@ -15,7 +15,7 @@ from tests.sim.outcome import Result
 from tests.sim.run_mutants import Row, examine, known_seeds
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=100, cpu_s=60, wall_s=900)
+BUDGET = Budget(at_least=150, cpu_s=60, wall_s=900)
 """Less than a minute on two idle cores."""
 
 SMOKE_STEP = 3
