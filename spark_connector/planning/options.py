@@ -105,9 +105,9 @@ def parse_batch_options(options: Mapping[str, str]) -> ReadOptions:
     return parse_options(options)
 
 
-def parse_options(options: Mapping[str, str], *, rest: End = End.EARLIEST) -> ReadOptions:
+def parse_options(options: Mapping[str, str], *, start: End = End.EARLIEST) -> ReadOptions:
     """Parse the options of a read; those of streams are ignored. Without any of its own it begins
-    at ``rest``. Raises FencelogError(BAD_REQUEST) naming the option that is wrong, missing or
+    at ``start``. Raises FencelogError(BAD_REQUEST) naming the option that is wrong, missing or
     unknown."""
     given = GivenOptions(options, (*OPTION_NAMES, *STREAM_OPTION_NAMES))
     given.only_one_of("topic", "topics", "topicsPattern")
@@ -117,8 +117,8 @@ def parse_options(options: Mapping[str, str], *, rest: End = End.EARLIEST) -> Re
         topics=topics,
         topics_pattern=pattern,
         shows_topic=given.text("topic") is None,
-        starting=_bound(given, "starting", topics, rest=rest),
-        ending=_bound(given, "ending", topics, rest=End.LATEST),
+        starting=_bound(given, "starting", topics, default=start, omitted=End.EARLIEST),
+        ending=_bound(given, "ending", topics, default=End.LATEST, omitted=End.LATEST),
         min_partitions=given.integer("minPartitions", low=1, high=MAX_MIN_PARTITIONS) or 1,
         target_partition_bytes=(
             given.integer("targetPartitionBytes", low=1, high=1 << 62)
@@ -177,23 +177,26 @@ def _pattern(given: GivenOptions) -> str | None:
 # -- bounds ----------------------------------------------------------------------------------------
 
 
-def _bound(given: GivenOptions, side: str, topics: tuple[str, ...], *, rest: End) -> Bound:
+def _bound(
+    given: GivenOptions, side: str, topics: tuple[str, ...], *, default: End, omitted: End
+) -> Bound:
     """Return one end of the read: by offset or by time, for all partitions or for each that a JSON
-    object names; ``rest`` holds for the others."""
+    object names. ``default``: without any of these options; ``omitted``: of partitions that the
+    object does not name, such as those that were added after somebody wrote it."""
     offsets, times = f"{side}Offsets", f"{side}Timestamp"
     given.only_one_of(offsets, times)
     if (value := given.text(times)) is not None:
         if (moment := time_us(value)) is not None:
             return Bound(AtTime(moment))
         form = f"a time (milliseconds since 1970, or ISO 8601 with its offset) or {_BY_PARTITION}"
-        return Bound(rest, _by_topic(times, value, topics, form, _at_time))
+        return Bound(omitted, _by_topic(times, value, topics, form, _at_time))
     value = given.text(offsets)
     if value is None:
-        return Bound(rest)
+        return Bound(default)
     if (word := value.lower()) in (End.EARLIEST.value, End.LATEST.value):
         return Bound(End(word))
     form = f"earliest, latest or {_BY_PARTITION}"
-    return Bound(rest, _by_topic(offsets, value, topics, form, _at_offset))
+    return Bound(omitted, _by_topic(offsets, value, topics, form, _at_offset))
 
 
 def _by_topic(

@@ -52,7 +52,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
                 f"option {name!r} is for batch reads; a stream has no end, and cuts tasks "
                 f"by number of messages (see minPartitions)"
             )
-    read = parse_options(options, rest=End.LATEST)
+    read = parse_options(options, start=End.LATEST)
     if read.is_compacted:
         raise wrong("option 'view' is for batch reads; a stream reads the log")
     if read.push_filters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.planning.offsets import Bound, End
+from fencelog.spark_connector.planning.offsets import AtTime, Bound, End, Position
 from fencelog.spark_connector.planning.options import parse_batch_options
 from fencelog.spark_connector.stream.admission_core import NO_LIMITS, TriggerLimits
 from fencelog.spark_connector.stream.options import parse_stream_options
@@ -19,6 +19,20 @@ def test_a_stream_begins_at_the_end_and_has_no_limits() -> None:
     assert (options.limits, options.subscription) == (NO_LIMITS, None)
     earliest = parse_stream_options(PLAIN | {"startingOffsets": "earliest"})
     assert earliest.read.starting == Bound(End.EARLIEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [("startingOffsets", "7", 7), ("startingTimestamp", "1000", AtTime(1_000_000))],
+)
+def test_a_partition_that_json_does_not_name_is_read_from_its_beginning(
+    name: str, value: str, found: Position
+) -> None:
+    """As the offsets of a checkpoint are given: a partition may have been added since."""
+    starting = parse_stream_options(PLAIN | {name: f'{{"0": {value}}}'}).read.starting
+    assert starting.of("default/t", 0) == found
+    assert starting.of("default/t", 1) is End.EARLIEST
+    assert starting.of("default/added", 0) is End.EARLIEST
 
 
 def test_every_option_is_parsed() -> None:
