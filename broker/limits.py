@@ -243,6 +243,11 @@ QUIET_CHECK_MS = 30_000
 whether it was replaced. Appends prove that it was not; without this, a log that is only read would
 show an old tail for ever. One metadata read per partition and period."""
 
+OPENED_AT_ONCE = 16
+"""The ledgers of a partition whose metadata is read at a time, when a direct reader asks for all of
+them. One after the other, a log of thousands takes seconds; all at once, they would hold up the
+store for everybody else."""
+
 MAX_LISTED_PARTITIONS = 10_000
 """The partitions in one answer about a broker: some 2 MB of JSON."""
 

@@ -126,11 +126,26 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         found: list[dict[str, Any]] = json_object(answer)["owners"]
         return found
 
-    async def segments(self, topic: str, partition: int, *, from_offset: int = 0) -> dict[str, Any]:
+    async def segments(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        from_offset: int = 0,
+        confirmed: bool = False,
+        refresh: int | None = None,
+    ) -> dict[str, Any]:
         """Return the ledgers of a partition up to its confirmed end, those with ``from_offset`` and
-        what follows, and the bookies that hold them."""
+        what follows, and the bookies that hold them. ``confirmed``: everything that was
+        acknowledged before, also if the broker that is asked was replaced and does not know it.
+        ``refresh``: the metadata of this ledger is not older than the request. Raises
+        TOPIC_NOT_FOUND, NO_OWNER, …."""
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
-        query = {"from_offset": from_offset}
+        query: dict[str, Any] = {"from_offset": from_offset}
+        if confirmed:
+            query["confirmed"] = "true"
+        if refresh is not None:
+            query["refresh"] = refresh
         place = partition_place(topic, partition)
         answer = await self._service.request("GET", path, params=query, place=place)
         return json_object(answer)

@@ -162,6 +162,15 @@ def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
     return parameters
 
 
+def parse_flag(name: str, text: str) -> bool:
+    """Parse ``true`` or ``false``. Raises FencelogError(BAD_REQUEST) naming the parameter."""
+    if text not in ("true", "false"):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"{name} must be true or false, not {text!r}", parameter=name
+        )
+    return text == "true"
+
+
 def parse_number(name: str, text: str, *, low: int, high: int) -> int:
     """Parse a decimal number within bounds. Raises FencelogError(BAD_REQUEST) naming the
     parameter."""

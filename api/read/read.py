@@ -20,6 +20,7 @@ from fencelog.api.http.asgi import (
     OCTETS,
     Buffer,
     Exchange,
+    parse_flag,
     parse_number,
 )
 from fencelog.api.http.json_render import encode_objects
@@ -52,7 +53,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
-SEGMENT_PARAMETERS = frozenset(("from_offset",))
+SEGMENT_PARAMETERS = frozenset(("confirmed", "from_offset", "refresh"))
 """The query parameters of a request for segments."""
 
 STREAM_MESSAGES = 1000
@@ -217,9 +218,16 @@ class Read:
         query = exchange.query(SEGMENT_PARAMETERS)
         text = query.get("from_offset", "0")
         from_offset = parse_number("from_offset", text, low=0, high=MAX_OFFSET)
+        confirmed = parse_flag("confirmed", query.get("confirmed", "false"))
+        ledger_id = query.get("refresh")
+        refresh = (
+            None
+            if ledger_id is None
+            else parse_number("refresh", ledger_id, low=0, high=MAX_OFFSET)
+        )
 
         async def local(log: PartitionLog) -> None:
-            segments = await log.segments(from_offset)
+            segments = await log.segments(from_offset, confirmed=confirmed, refresh=refresh)
             await exchange.respond(200, JSON, encode_objects([segments])[0])
 
         await self._ownership.serve(exchange, target.topic, target.partition, local)

@@ -49,6 +49,7 @@ PLACES: Mapping[str, Shape] = {
 QUERY: Mapping[str, tuple[Shape, str]] = {
     "as": (ValueForm, "How values are shown in JSON"),
     "before": (Offset, "The ledgers that begin below this offset; by default the newest"),
+    "confirmed": (bool, "Whether the owner verifies first that no other broker has replaced it"),
     "consumer": (Consumer, "Who asks"),
     "delay_ms": (
         Annotated[int, Meta(ge=0, le=MAX_DELIVERY_DELAY_MS)],
@@ -64,6 +65,7 @@ QUERY: Mapping[str, tuple[Shape, str]] = {
     "limit": (Annotated[int, Meta(ge=1, le=MAX_READ_MESSAGES)], "Messages at most"),
     "max_bytes": (Annotated[int, Meta(ge=1, le=MAX_READ_BYTES)], "Stored bytes at most"),
     "partition": (Partition, "This partition only"),
+    "refresh": (Offset, "A ledger whose metadata the owner reads anew"),
     "routed_by": (
         Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)],
         "From another broker: the number of partitions it chose among",

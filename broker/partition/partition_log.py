@@ -317,11 +317,33 @@ class PartitionLog:
         """The change of the list of ledgers that is not finished: a roll, a repair, an end."""
         return self._writer.unfinished
 
-    async def segments(self, from_offset: int = 0) -> dict[str, Any]:
+    async def _check_owner(self) -> None:
+        """Check that no other owner had taken the log over when this was called. Raises the error
+        with which the log ended, NO_OWNER where that cannot be determined."""
+        if not await self._ownership_check.check_soon():
+            self._reader.check_open()
+            raise FencelogError(
+                ErrorCode.NO_OWNER,
+                f"cannot tell whether another broker has taken over {self.name}: metadata are "
+                "unavailable",
+            )
+
+    async def segments(
+        self, from_offset: int = 0, *, confirmed: bool = False, refresh: int | None = None
+    ) -> dict[str, Any]:
         """Return the ranges for readers that read from the bookies directly, JSON-compatible:
         ``topic_id``, ``partition``, ``earliest_offset``, ``end_offset`` (everything below is
         confirmed), ``segments`` (ranges of ledger entries with ``from_offset`` and what follows)
-        and ``bookies`` (addresses by id)."""
+        and ``bookies`` (addresses by id).
+
+        ``confirmed``: nothing that was acknowledged before the call is missing, because the owner
+        verifies that it is one. ``refresh``: read the metadata of this ledger anew. Raises
+        FencelogError: NO_OWNER, DRAINING, TOPIC_NOT_FOUND, METADATA_….
+        """
+        if confirmed:
+            await self._check_owner()
+        if refresh is not None:
+            await self._reader.refresh(refresh)
         ranges = await self._reader.segments(from_offset)
         return {
             "topic_id": self._node.topic_id,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
+from fencelog.broker.limits import OPENED_AT_ONCE
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
@@ -249,17 +251,23 @@ class LogReader:
                 earliest_offset=self.earliest_offset,
             )
 
+    async def refresh(self, ledger_id: int) -> None:
+        """Read the metadata of a ledger of the log anew, for ``segments``. Raises FencelogError;
+        nothing for a ledger that the log does not have, or that was trimmed meanwhile."""
+        self.check_open()
+        for segment in self._segments:
+            if segment.ledger_id == ledger_id:
+                await self._unless_trimmed(segment, segment.refresh())
+                return
+
     async def segments(self, from_offset: int = 0) -> dict[str, Any]:
         """Return what direct reads from bookies need, JSON-compatible: ranges of ledger entries up
         to the confirmed end, each with its ledger's metadata; only those that hold ``from_offset``
-        or what follows it."""
+        or what follows it. Raises the error with which the log was closed, METADATA_…."""
+        self.check_open()
         wanted = bisect_right(self._ends()[:-1], from_offset)  # the last one may grow meanwhile
-        for segment in self._segments[wanted:]:
-            try:
-                await segment.reader()
-            except FencelogError:
-                if segment in self._segments:
-                    raise  # otherwise it was trimmed meanwhile
+        await self._open_all([each for each in self._segments[wanted:] if not each.is_described])
+        self.check_open()
         # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
         # where its successor begins, even while it is being closed and messages continue there.
         described = [
@@ -272,6 +280,23 @@ class LogReader:
             "end_offset": self.tail_offset,
             "segments": [fields for fields in described if fields["messages"]],
         }
+
+    async def _open_all(self, segments: Sequence[SegmentReader]) -> None:
+        """Read the metadata of ledgers, OPENED_AT_ONCE at a time."""
+        for first in range(0, len(segments), OPENED_AT_ONCE):
+            some = segments[first : first + OPENED_AT_ONCE]
+            opening = [self._unless_trimmed(each, each.reader()) for each in some]
+            for done in await asyncio.gather(*opening, return_exceptions=True):
+                if done is not None:
+                    raise done
+
+    async def _unless_trimmed(self, segment: SegmentReader, request: Awaitable[object]) -> None:
+        """Await a request for a ledger, which may fail once the ledger was trimmed."""
+        try:
+            await request
+        except FencelogError:
+            if segment in self._segments:
+                raise
 
 
 def _nothing() -> None:

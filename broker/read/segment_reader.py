@@ -92,6 +92,11 @@ class SegmentReader:
         """Tell whether the log still writes this ledger."""
         return self._writer is not None
 
+    @property
+    def is_described(self) -> bool:
+        """Tell whether ``describe`` has the ledger's metadata."""
+        return self._writer is not None or self._reader is not None
+
     def _index(self) -> SparseIndex:
         """Return the known positions. Most ledgers are never read, so they begin at the first
         use."""
@@ -128,9 +133,17 @@ class SegmentReader:
             self._reader = await self._ledgers.open(self.ledger_id)
         return self._reader
 
+    async def refresh(self) -> None:
+        """Read the metadata of a closed ledger anew: its bookies may have been replaced. That of
+        the ledger which the log writes is always its latest."""
+        if self._writer is None:
+            opened = await self._ledgers.open(self.ledger_id)
+            (self._reader or opened).update(opened.metadata)
+            self._reader = self._reader or opened
+
     def describe(self, *, from_offset: int, end_offset: int) -> dict[str, Any]:
-        """Return a JSON-compatible description; ``reader`` must have been called once. Entries that
-        are known to lie before ``from_offset`` are left out; ``end_offset`` ends an open ledger."""
+        """Return a JSON-compatible description, if ``is_described``. Entries that are known to lie
+        before ``from_offset`` are left out; ``end_offset`` ends an open ledger."""
         if self._writer is not None:
             metadata, last = self._writer.metadata, self._confirmed
             size = self._writer.length

@@ -130,8 +130,11 @@ class FakeLog:
             self.readers_changed.clear()
             await self.readers_changed.wait()
 
-    async def segments(self, from_offset: int = 0) -> dict[str, Any]:
-        return {"partition": self.partition, "from_offset": from_offset, "segments": []}
+    async def segments(
+        self, from_offset: int = 0, *, confirmed: bool = False, refresh: int | None = None
+    ) -> dict[str, Any]:
+        asked = {"from_offset": from_offset, "confirmed": confirmed, "refresh": refresh}
+        return {"partition": self.partition, "segments": []} | asked
 
 
 class FakeTopics:

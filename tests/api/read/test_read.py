@@ -165,6 +165,19 @@ async def test_segments_begin_at_an_offset(http: httpx.AsyncClient, log: FakeLog
         assert (refused.status_code, refused.json()["parameter"]) == (400, "from_offset")
 
 
+async def test_segments_may_be_confirmed_and_refreshed(
+    http: httpx.AsyncClient, log: FakeLog
+) -> None:
+    url = URL.replace("messages", "segments")
+    plain = (await http.get(url)).json()
+    assert (plain["confirmed"], plain["refresh"]) == (False, None)
+    asked = (await http.get(f"{url}?confirmed=true&refresh=7")).json()
+    assert (asked["confirmed"], asked["refresh"]) == (True, 7)
+    for name, text in (("confirmed", "1"), ("refresh", "-1"), ("refresh", "x")):
+        refused = await http.get(f"{url}?{name}={text}")
+        assert (refused.status_code, refused.json()["parameter"]) == (400, name)
+
+
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [

@@ -51,6 +51,19 @@ async def test_an_owner_that_was_replaced_finds_out_by_one_read(stage: Stage) ->
     assert not previous.is_serving
 
 
+async def test_requests_for_segments_alone_make_an_owner_check(stage: Stage) -> None:
+    """As of Spark, which reads the messages elsewhere."""
+    previous = await stage.open()
+    await stage.open()
+    await previous.segments()
+    assert previous.quiet_check.is_due()
+    with pytest.raises(LedgerListLost):
+        await previous.quiet_check.check()
+    with pytest.raises(FencelogError) as raised:
+        await previous.segments()
+    assert raised.value.code is ErrorCode.NO_OWNER
+
+
 async def test_only_a_log_that_is_asked_and_quiet_is_checked(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

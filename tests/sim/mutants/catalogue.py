@@ -101,6 +101,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_commits.STALE,
     *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
+    *mutants_broker_reads.ASKED_DIRECTLY,
     *mutants_deliveries.RARE,
     *mutants_order.RARE,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 READER = "fencelog.broker.read.log_reader"
+LOG = "fencelog.broker.partition.partition_log"
 SEGMENT = "fencelog.broker.read.segment_reader"
 TIMES = "fencelog.broker.read.time_index"
 
@@ -77,3 +78,39 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
 )
+
+ASKED_DIRECTLY: tuple[Mutant, ...] = (
+    Mutant(
+        "ranges-without-an-owner",
+        "SEMANTICS.md, readers",
+        "Who asks for ranges alone does not make an owner look whether it was replaced.",
+        (
+            Edit(
+                READER,
+                "LogReader.segments",
+                "        self.check_open()\n        wanted",
+                "        wanted",
+            ),
+            Edit(
+                READER,
+                "LogReader.segments",
+                "        self.check_open()\n        # From here on",
+                "        # From here on",
+            ),
+        ),
+    ),
+    Mutant(
+        "confirmed-by-an-owner-that-was-replaced",
+        "SEMANTICS.md, readers",
+        "An owner confirms its answer without a look whether it still is one.",
+        (
+            Edit(
+                LOG,
+                "PartitionLog.segments",
+                "            await self._check_owner()\n",
+                "            self._reader.check_open()\n",
+            ),
+        ),
+    ),
+)
+"""Mutants that need an owner which was replaced, and which is then asked for ranges alone."""

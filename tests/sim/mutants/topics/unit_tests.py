@@ -201,6 +201,8 @@ TESTS = {
         "time-in-the-next-ledger",
     ),
     "tests/broker/read/test_reading.py": ("ranges-beyond-what-is-confirmed",),
+    "tests/broker/read/test_direct_readers.py": ("confirmed-by-an-owner-that-was-replaced",),
+    "tests/broker/partition/test_quiet_check.py": ("ranges-without-an-owner",),
     "tests/api/routing/test_link_core.py": ("answer-of-another-request",),
     "tests/api/subscriptions/test_exclusive_lease.py": (
         "held-for-less-than-the-leases",
