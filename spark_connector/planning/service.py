@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.bounds import TimeOffset, TimeOffsets, times_wanted
@@ -38,14 +39,15 @@ async def reached(options: ReadOptions) -> ReadOptions:
 
 async def fetch(options: ReadOptions, rows: RowFilter = ALL_ROWS) -> TopicRanges:
     """Ask for the segments of every partition of the wanted topics, also of those without wanted
-    rows: what is wrong with the options is the same error whatever the filters of a query.
+    rows: what is wrong with the options is the same error whatever the filters of a query. They
+    hold everything that was acknowledged before. Refused and unanswered requests are repeated.
 
     Raises FencelogError: TOPIC_NOT_FOUND (also for a pattern that matches none), NO_OWNER (also
     when no server can be reached), ….
     """
     async with FencelogClient(options.servers) as client:
         try:
-            return await fetch_with(client, options, rows)
+            return await retry_idempotent(lambda: fetch_with(client, options, rows))
         except FencelogError as error:
             raise located(error, options) from error
 
@@ -58,7 +60,7 @@ async def fetch_with(
 
     async def ask(place: tuple[str, int]) -> PartitionSegments:
         topic, partition = place
-        return parse_segments(topic, await client.segments(topic, partition))
+        return parse_segments(topic, await client.segments(topic, partition, confirmed=True))
 
     async def ask_time(key: tuple[str, int, int]) -> TimeOffset:
         found = await client.partition_offsets(*key)

@@ -82,7 +82,8 @@ def selects(options: ReadOptions, topic: str) -> bool:
 
 
 def check_complete(start: StreamPosition, answers: Sequence[PartitionSegments]) -> None:
-    """Check that the log has every message from ``start`` on.
+    """Check that the log has every message from ``start`` on. An answer that ``falls_short`` has to
+    be a confirmed one.
 
     Raises FencelogError: OFFSET_TRIMMED, OFFSET_BEYOND_TAIL, TOPIC_NOT_FOUND, naming what is lost.
     """
@@ -131,6 +132,13 @@ def covers(answers: Sequence[PartitionSegments], end: StreamPosition) -> bool:
         ends.get(topic, {}).get(partition, 0) >= offset
         for topic, offsets in end.offsets.items()
         for partition, offset in offsets.items()
+    )
+
+
+def falls_short(answers: Sequence[PartitionSegments], known: StreamPosition) -> bool:
+    """Tell whether a partition ends below an offset that is known of it."""
+    return any(
+        answer.end_offset < known.next_offset(answer.topic, answer.partition) for answer in answers
     )
 
 

@@ -21,6 +21,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     check_topics,
     covers,
     ends_of,
+    falls_short,
 )
 from fencelog.spark_connector.stream.options import StreamOptions
 from fencelog.spark_connector.stream.position_core import StreamPosition
@@ -43,8 +44,11 @@ class StreamService(Protocol):
     def starting(self) -> StreamPosition:
         """Return where the options say that a stream begins."""
 
-    def segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
-        """Return every partition, with the segments from ``start`` on (None: with none)."""
+    def segments(
+        self, start: StreamPosition | None, *, confirmed: bool = False
+    ) -> list[PartitionSegments]:
+        """Return every partition, with the segments from ``start`` on (None: with none).
+        ``confirmed``: up to ends that are not older than the call."""
 
     def move_cursor(self, subscription: str, position: StreamPosition) -> None:
         """Acknowledge everything before ``position``, durably on return."""
@@ -83,13 +87,13 @@ class StreamDriver:
 
     def fix_end(self) -> None:
         """Read nothing from now on that is appended later."""
-        self._target = ends_of(self._service.segments(None)).offsets
+        self._target = ends_of(self._service.segments(None, confirmed=True)).offsets
 
     def next_end(self, start: StreamPosition, *, limited: bool) -> StreamPosition:
         """Return the end of the micro-batch that begins at ``start``, which may be ``start``: there
         is nothing new. ``limited``: within the limits of the options."""
         self._rest()
-        self._look(start)
+        self._look(start, known=start)
         self._check(start)
         self.acknowledge(start)
         waiting = backlogs(start, self._answers, self._target)
@@ -132,7 +136,7 @@ class StreamDriver:
         if not groups:
             return []
         if self._asked_from != start or not covers(self._answers, end):
-            self._look(start)
+            self._look(start, known=end)
         self._check(start)
         if self._options.read.fail_on_data_loss:
             check_complete(end, self._answers)
@@ -160,8 +164,17 @@ class StreamDriver:
         if self._pause_s and left > 0:
             self._service.sleep(left)
 
-    def _look(self, start: StreamPosition | None) -> None:
-        self._answers = self._service.segments(start)
+    def _look(self, start: StreamPosition | None, *, known: StreamPosition | None = None) -> None:
+        """Ask for the segments from ``start`` on.
+
+        ``known``: ends that were seen before. Ends never fall, so lower ones are those of an owner
+        that was replaced and does not know it yet: not a loss, and nothing to plan by. The
+        confirmed answer is final; without ``known`` there is nothing to judge ends by, so they have
+        to be confirmed.
+        """
+        self._answers = self._service.segments(start, confirmed=known is None)
+        if known is not None and falls_short(self._answers, known):
+            self._answers = self._service.segments(start, confirmed=True)
         self._asked_from = start
         self._looked_s = self._now()
 

@@ -76,10 +76,13 @@ class TopicFollower:
         """Return where the options say that a stream begins."""
         return self._run(self._starting)
 
-    def segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+    def segments(
+        self, start: StreamPosition | None, *, confirmed: bool = False
+    ) -> list[PartitionSegments]:
         """Return every partition of the topics, with the segments from ``start`` on (None: with
-        none), in order of topic and number."""
-        return self._run(lambda: self._segments(start))
+        none), in order of topic and number. ``confirmed``: everything that was acknowledged before
+        the call; otherwise an owner that was replaced may answer with an earlier end."""
+        return self._run(lambda: self._segments(start, confirmed))
 
     def move_cursor(self, subscription: str, position: StreamPosition) -> None:
         """Acknowledge everything before ``position``, durably on return; create the subscription if
@@ -118,7 +121,9 @@ class TopicFollower:
         starts, _ = resolve(found.partitions, self._options, found.times)
         return StreamPosition(ends_of(found.partitions).ids, starts)
 
-    async def _segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+    async def _segments(
+        self, start: StreamPosition | None, confirmed: bool
+    ) -> list[PartitionSegments]:
         now = anyio.current_time()
         if now - self._looked_s >= TOPICS_INTERVAL_S:
             self._places = await partitions_of(self._client, self._options)
@@ -128,7 +133,9 @@ class TopicFollower:
             topic, partition = place
             offset = ENDS_ONLY if start is None else start.next_offset(topic, partition)
             try:
-                answer = await self._client.segments(topic, partition, from_offset=offset)
+                answer = await self._client.segments(
+                    topic, partition, from_offset=offset, confirmed=confirmed
+                )
             except FencelogError as error:
                 if error.code is ErrorCode.TOPIC_NOT_FOUND and self._options.topics_pattern:
                     return None  # deleted since the last look

@@ -32,12 +32,15 @@ def at(*offsets: int, topic_id: str = T) -> StreamPosition:
 
 @dataclass
 class ScriptedService:
-    """A topic of some lengths. Notes what it is asked for."""
+    """A topic of some lengths. Notes what it is asked for. ``shown``: the lengths that an owner
+    answers with which was replaced and does not know it, unless it has to confirm them."""
 
     lengths: list[int]
+    shown: list[int] | None = None
     earliest: int = 0
     topic_id: str = T
     looks: list[StreamPosition | None] = field(default_factory=list)
+    confirmed: int = 0
     cursors: list[tuple[str, StreamPosition]] = field(default_factory=list)
     clock_s: float = 100.0
     slept_s: list[float] = field(default_factory=list)
@@ -46,8 +49,12 @@ class ScriptedService:
     def starting(self) -> StreamPosition:
         return at(*[self.earliest] * len(self.lengths))
 
-    def segments(self, start: StreamPosition | None) -> list[PartitionSegments]:
+    def segments(
+        self, start: StreamPosition | None, *, confirmed: bool = False
+    ) -> list[PartitionSegments]:
         self.looks.append(start)
+        self.confirmed += confirmed
+        lengths = self.lengths if confirmed or self.shown is None else self.shown
         return [
             segments(
                 (length, length * 10),
@@ -55,7 +62,7 @@ class ScriptedService:
                 earliest=self.earliest,
                 topic_id=self.topic_id,
             )
-            for number, length in enumerate(self.lengths)
+            for number, length in enumerate(lengths)
         ]
 
     def move_cursor(self, subscription: str, position: StreamPosition) -> None:
@@ -173,12 +180,37 @@ def test_trimmed_messages_end_the_query_or_are_passed_over() -> None:
     assert rows(tolerant, at(3), at(9)) == [(0, 5, 9)]
 
 
-def test_an_end_beyond_the_log_ends_the_query_or_is_passed_over() -> None:
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_an_owner_that_was_replaced_makes_no_stream_lose_messages(fail_on_data_loss: bool) -> None:
+    """A batch of the checkpoint used to be cut to the tail that such an owner showed, and then
+    committed without rows that are in the log."""
+    service = ScriptedService([12, 5], shown=[9, 5])
+    driver = opened(service, fail_on_data_loss=fail_on_data_loss)
+    assert rows(driver, at(3, 0), at(12, 5)) == [(0, 3, 12), (1, 0, 5)]
+    assert driver.next_end(at(12, 5), limited=False) == at(12, 5)
+    assert service.confirmed == 2
+
+
+def test_ends_are_confirmed_only_where_nothing_is_known_of_them() -> None:
+    service = ScriptedService([12], shown=[9])
+    driver = opened(service)
+    assert driver.last_end() == at(12)
+    driver.fix_end()
+    assert (driver.next_end(at(3), limited=False), service.confirmed) == (at(9), 2)
+    assert rows(driver, at(3), at(9)) == [(0, 3, 9)]
+    assert service.confirmed == 2
+
+
+def test_an_end_beyond_a_confirmed_one_ends_the_query_or_is_passed_over() -> None:
+    """A tail never falls, so this is the log of a backup, which lacks what came after it."""
     service = ScriptedService([9])
     with pytest.raises(FencelogError, match="up to offset 12, it ends at 9") as error:
         opened(service).tasks(at(3), at(12))
-    assert error.value.code is ErrorCode.OFFSET_BEYOND_TAIL
+    assert (error.value.code, service.confirmed) == (ErrorCode.OFFSET_BEYOND_TAIL, 1)
+    with pytest.raises(FencelogError, match="up to offset 12, it ends at 9"):
+        opened(service).next_end(at(12), limited=False)
     assert rows(opened(service, fail_on_data_loss=False), at(3), at(12)) == [(0, 3, 9)]
+    assert service.confirmed == 3
 
 
 def test_another_topic_of_the_same_name_is_never_read() -> None:
