@@ -23,6 +23,7 @@ class EntryRange:
     estimate."""
 
     topic: str
+    topic_id: str
     partition: int
     ledger: LedgerMetadata
     base_offset: int
@@ -34,6 +35,11 @@ class EntryRange:
     size_bytes: int
     publish_time_us: int | None = None
     """The publish time of all messages; None: the entries say it."""
+    holds_start: bool = True
+    """It holds the message at ``start_offset``, unless a range that was cut off before it does."""
+    holds_end: bool = True
+    """It holds the message before ``end_offset``, unless a range that was cut off behind it
+    does."""
 
     @property
     def entries(self) -> int:
@@ -43,9 +49,17 @@ class EntryRange:
         """Return the first ``entries`` entries, and the others (at least one each)."""
         head_bytes = self.size_bytes * entries // self.entries
         middle = self.first_entry + entries
-        head = replace(self, last_entry=middle - 1, size_bytes=head_bytes)
-        tail = replace(self, first_entry=middle, size_bytes=self.size_bytes - head_bytes)
+        tail_bytes = self.size_bytes - head_bytes
+        head = replace(self, last_entry=middle - 1, size_bytes=head_bytes, holds_end=False)
+        tail = replace(self, first_entry=middle, size_bytes=tail_bytes, holds_start=False)
         return head, tail
+
+    def __str__(self) -> str:
+        """Return what the range is of, for messages."""
+        return (
+            f"ledger {self.ledger.ledger_id} (partition {self.partition} of {self.topic}, "
+            f"offsets {self.start_offset} to {self.end_offset - 1})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,7 @@ def entry_ranges(answer: PartitionSegments, start: int, end: int) -> Iterator[En
         if low < high:
             yield EntryRange(
                 topic=answer.topic,
+                topic_id=answer.topic_id,
                 partition=answer.partition,
                 ledger=segment.ledger,
                 base_offset=segment.base_offset,

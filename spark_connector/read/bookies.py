@@ -1,22 +1,16 @@
 """The bookies that a task received at planning. Executors have no access to the metadata store: of
-bookies that have come back at another address since then, they learn from a broker."""
+bookies that have come back at another address since then, they learn from a broker
+(``ledger_source``)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from fencelog.api.client.tasks import task_group
-from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import Entry
-from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
-
-LOOK_AGAIN_S = 1.0
-"""The time between two look-ups of a task: a range that nobody can read fails in many parts."""
 
 
 class BookieTable:
@@ -68,38 +62,3 @@ class BookieTable:
         async with task_group() as group:
             for client in self._clients.values():
                 group.start_soon(client.close)
-
-
-class MovedBookies:
-    """A reader that asks once more where bookies are when none of them could answer. ``look_up``
-    returns the addresses that are registered now, or raises FencelogError."""
-
-    def __init__(
-        self,
-        reader: LedgerReader,
-        bookies: BookieTable,
-        look_up: Callable[[], Awaitable[Mapping[str, str]]],
-    ) -> None:
-        self._reader = reader
-        self._bookies = bookies
-        self._look_up = look_up
-        self._next_look_s = 0.0
-
-    async def read(self, first: int, last: int) -> Sequence[Entry]:
-        """Read as ``LedgerReader.read`` does, again for as long as a bookie is found elsewhere."""
-        while True:
-            try:
-                return await self._reader.read(first, last)
-            except FencelogError as error:
-                if error.code is not ErrorCode.READ_UNKNOWN or not await self._has_moved():
-                    raise
-
-    async def _has_moved(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        if now < self._next_look_s:
-            return False
-        self._next_look_s = now + LOOK_AGAIN_S
-        try:
-            return await self._bookies.move(await self._look_up())
-        except FencelogError:
-            return False  # the error of the read says more

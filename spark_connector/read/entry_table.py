@@ -91,6 +91,12 @@ class EntryTable:
         found: list[int] = _gathered(self._data, at, np.dtype("<u4")).tolist()
         return found
 
+    def check_begins_by(self, number: int) -> None:
+        """Check that the first entry begins at this message or before it."""
+        if self.first_numbers[0] > number:
+            what = f"begins at message {self.first_numbers[0]}, expected {number} at the latest"
+            raise corrupt(self._entries[0], what)
+
     def check_sequence(self, expected: int | None) -> int:
         """Check that each entry begins with the message after the previous one's last, the first
         entry with ``expected``; otherwise rows would be missing. Returns the next number."""

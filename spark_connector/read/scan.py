@@ -39,22 +39,12 @@ class EntrySource(Protocol):
 async def scan_range(
     reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
-    """Emit the messages of a range, in order of offset, as batches of ``schema``.
+    """Emit the messages of a range, all of them and in order of offset, as batches of ``schema``.
 
-    Raises FencelogError: OFFSET_TRIMMED if the ledger is gone, READ_UNKNOWN, CORRUPT.
+    Raises FencelogError: CORRUPT if the entries do not hold all of them, what ``reader`` raises.
     """
-    try:
-        first = await _first_wanted(reader, wanted)
-        await _scan_from(first, reader, wanted, schema, emit)
-    except FencelogError as error:
-        if not error.code.is_negative:
-            raise
-        raise FencelogError(
-            ErrorCode.OFFSET_TRIMMED,
-            f"ledger {wanted.ledger.ledger_id} (partition {wanted.partition} of {wanted.topic}, "
-            f"offsets from {wanted.start_offset} on) was trimmed or deleted after the query was "
-            f"planned: {error.detail}",
-        ) from error
+    first = await _first_wanted(reader, wanted)
+    await _scan_from(first, reader, wanted, schema, emit)
 
 
 async def _first_wanted(reader: EntrySource, wanted: EntryRange) -> int:
@@ -81,15 +71,31 @@ async def _first_wanted(reader: EntrySource, wanted: EntryRange) -> int:
 async def _scan_from(
     first: int, reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
+    begins = _begins_by(first, wanted)
     expected: int | None = None
     read, ahead = anyio.create_memory_object_stream[EntryTable]()
     async with task_group() as group, ahead:
         group.start_soon(_read_from, first, reader, wanted, read)
         async for table in ahead:
             await anyio.lowlevel.checkpoint()  # the next read is requested meanwhile
+            if expected is None and begins is not None:
+                table.check_begins_by(begins)
             expected = table.check_sequence(expected)
             for batch in _batches(wanted, table, schema):
                 await emit(batch)
+    end = wanted.end_offset - wanted.base_offset
+    if wanted.holds_end and (expected is None or expected < end):
+        raise FencelogError(
+            ErrorCode.CORRUPT,
+            f"{wanted} ends with its entry {wanted.last_entry}, before its last offset",
+        )
+
+
+def _begins_by(first: int, wanted: EntryRange) -> int | None:
+    """Return the number of the message that entry ``first`` holds, or an entry before it; None
+    where a range that was cut off before this one ends at an unknown number."""
+    is_found = first > wanted.first_entry
+    return wanted.start_offset - wanted.base_offset if is_found or wanted.holds_start else None
 
 
 async def _read_from(

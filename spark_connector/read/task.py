@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.spark_connector.planning.broker_reads import BrokerTask, ReadTask
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.planner import ScanTask
-from fencelog.spark_connector.read.bookies import BookieTable, MovedBookies
+from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.read.columns import arrow_schema
+from fencelog.spark_connector.read.ledger_source import LedgerSource, ask_owner
 from fencelog.spark_connector.read.read_ahead import iterate
 from fencelog.spark_connector.read.scan import Emit, scan_range
 from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
@@ -72,7 +73,7 @@ async def _read_from_bookies(
         for wanted in task.ranges:
             reader = LedgerReader(wanted.ledger, bookies=bookies, verify=verified_run)
             reader.confirm(wanted.last_entry)
-            source = MovedBookies(reader, bookies, partial(_registered, options.servers))
+            source = LedgerSource(reader, wanted, bookies, partial(ask_owner, options.servers))
             try:
                 await scan_range(source, wanted, schema, emit)
             except FencelogError as error:
@@ -80,13 +81,6 @@ async def _read_from_bookies(
                     raise
     finally:
         await bookies.close()
-
-
-async def _registered(servers: Sequence[str]) -> Mapping[str, str]:
-    """Return the addresses of the bookies that are registered now. Raises FencelogError."""
-    async with FencelogClient(servers) as client:
-        found = await client.get_object("/v1/bookies")
-    return {each["bookie_id"]: each["address"] for each in found["bookies"] if each["address"]}
 
 
 async def _read_through_brokers(
@@ -101,5 +95,5 @@ async def _read_through_brokers(
 
 
 def _may_be_lost(error: FencelogError, options: ReadOptions) -> bool:
-    """Tell whether the query goes on without a ledger that was trimmed after it was planned."""
+    """Tell whether the query goes on without a range that was trimmed after it was planned."""
     return error.code is ErrorCode.OFFSET_TRIMMED and not options.fail_on_data_loss

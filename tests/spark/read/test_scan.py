@@ -62,7 +62,7 @@ def with_a_name_that_is_no_text() -> bytes:
 
 def whole(entries: int, messages: int) -> EntryRange:
     ledger = new_metadata(7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t")
-    return EntryRange("t", 4, ledger, BASE, 0, entries - 1, BASE, BASE + messages, 1000)
+    return EntryRange("t", "id", 4, ledger, BASE, 0, entries - 1, BASE, BASE + messages, 1000)
 
 
 async def scan(ledger: MemoryLedger, wanted: EntryRange) -> list[pa.RecordBatch]:
@@ -160,9 +160,48 @@ async def test_an_entry_damaged_in_every_replica_is_named_and_nothing_after_it_i
 
 async def test_a_ledger_that_is_gone_is_an_error_and_not_an_end() -> None:
     ledger = MemoryLedger(payloads([2, 2]), chunk=1)
-    with pytest.raises(FencelogError, match="was trimmed or deleted") as raised:
+    with pytest.raises(FencelogError, match="ledger 7 has no entry 0") as raised:
         await scan(ledger, whole(3, 6))
-    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+    assert raised.value.code is ErrorCode.NO_SUCH_ENTRY
+
+
+async def refused(ledger: MemoryLedger, wanted: EntryRange) -> str:
+    with pytest.raises(FencelogError) as raised:
+        await scan(ledger, wanted)
+    assert raised.value.code is ErrorCode.CORRUPT
+    return raised.value.detail
+
+
+@pytest.mark.parametrize("chunk", [1, 9])
+@pytest.mark.parametrize("start", [0, 7])
+async def test_entries_that_end_before_the_last_wanted_message_are_no_answer(
+    chunk: int, start: int
+) -> None:
+    """The owner said that the ledger holds them, and nobody else would miss them."""
+    ledger = MemoryLedger(payloads([2, 2]), chunk=chunk)
+    wanted = replace(whole(2, 8), start_offset=BASE + start)
+    said = await refused(ledger, wanted)
+    assert "ledger 7 (partition 4 of t, offsets" in said
+    assert "ends with its entry 1, before its last offset" in said
+
+
+@pytest.mark.parametrize("start", [0, 1, 5])
+async def test_an_entry_that_begins_behind_the_first_wanted_message_is_no_answer(
+    start: int,
+) -> None:
+    entries = [*payloads([2], first=2), *payloads([2], first=6)]
+    wanted = replace(whole(2, 8), start_offset=BASE + start)
+    said = await refused(MemoryLedger(entries), wanted)
+    entry, first = (1, 6) if start == 5 else (0, 2)
+    expected = f"begins at message {first}, expected {start} at the latest"
+    assert said == f"entry {entry} of ledger 7 is not valid: {expected}"
+
+
+async def test_parts_of_a_range_hold_their_share_of_its_messages() -> None:
+    head, tail = whole(4, 8).cut(2)
+    ledger = MemoryLedger(payloads([2, 2, 2, 1]))
+    assert offsets(await scan(ledger, head)) == list(range(BASE, BASE + 4))
+    assert "ends with its entry 3" in await refused(ledger, tail)
 
 
 @pytest.mark.parametrize(
