@@ -27,6 +27,10 @@ from fencelog.spark_connector.read.scan import Emit
 LOG, COMPACTED = "log", "compacted"
 _NO_END = 2**63 - 1
 
+ANSWER_S = 60.0
+"""The time for which a broker is asked again: a takeover, or an owner that was replaced and shows
+an old tail, which it notices within 35 s."""
+
 
 class PageSource(Protocol):
     """The part of ``FencelogClient`` that this needs."""
@@ -46,7 +50,8 @@ async def read_through_broker(
     """Emit the wanted messages, in order of offset, as batches of ``schema``; with
     ``skip_lost`` without those that were trimmed meanwhile.
 
-    Raises FencelogError: OFFSET_TRIMMED, CORRUPT, or the last error of a broker that stays away.
+    Raises FencelogError: OFFSET_TRIMMED, CORRUPT, READ_UNKNOWN where the partition ends before
+    them, or the last error of a broker that stays away.
     """
     end = _NO_END if wanted.end_offset is None else wanted.end_offset
     start = wanted.start_offset
@@ -67,14 +72,33 @@ async def read_through_broker(
             return
         if page.next_offset <= start:
             raise FencelogError(
-                ErrorCode.CORRUPT, f"{_where(wanted)} ends at {start}, and had offsets up to {end}"
+                ErrorCode.CORRUPT, f"{_where(wanted)}: the server goes on at {start} for ever"
             )
         start = page.next_offset
 
 
 async def _page(client: PageSource, wanted: BrokerRead, start: int, view: str) -> ReadPage:
-    return await retry_idempotent(
-        lambda: client.read(wanted.topic, wanted.partition, start, view=view)
+    """Return what is there from ``start`` on. A tail before the end of the plan is asked for again:
+    the plan was confirmed, so the tail is that of an owner that was replaced."""
+
+    async def read() -> ReadPage:
+        try:
+            page = await client.read(wanted.topic, wanted.partition, start, view=view)
+        except FencelogError as error:
+            if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
+                raise _old_tail(wanted, start) from error
+            raise
+        if page.at_tail and wanted.end_offset is not None and page.next_offset <= start:
+            raise _old_tail(wanted, start)
+        return page
+
+    return await retry_idempotent(read, timeout_s=ANSWER_S)
+
+
+def _old_tail(wanted: BrokerRead, start: int) -> FencelogError:
+    return FencelogError(
+        ErrorCode.READ_UNKNOWN,
+        f"{_where(wanted)} has no message at {start}, and had offsets up to {wanted.end_offset}",
     )
 
 

@@ -13,6 +13,7 @@ from fencelog.api.client import ReadPage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import FramedBatch, encode_values
 from fencelog.spark_connector.planning.broker_reads import BrokerRead
+from fencelog.spark_connector.read import through_broker
 from fencelog.spark_connector.read.columns import arrow_schema
 from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
 
@@ -91,6 +92,40 @@ async def test_a_broker_that_is_away_for_a_moment_is_asked_again() -> None:
     assert await rows(broker, 0, 5) == exactly(0, 5)
 
 
+class Replaced(Broker):
+    """A partition that is answered by its former owner as long as ``answers`` says."""
+
+    former = Broker([frame(0, 5)])
+    answers = 3
+
+    async def read(self, topic: str, partition: int, start: int, /, *, view: str) -> ReadPage:
+        if not self.answers:
+            return await super().read(topic, partition, start, view=view)
+        self.answers -= 1
+        if start > self.former.tail:
+            raise FencelogError(ErrorCode.OFFSET_BEYOND_TAIL, "beyond", tail_offset=5)
+        return await self.former.read(topic, partition, start, view=view)
+
+
+@pytest.mark.parametrize("start", [3, 5, 7])
+async def test_the_tail_of_an_owner_that_was_replaced_is_no_end(start: int) -> None:
+    broker = Replaced([frame(0, 5), frame(5, 5)])
+    assert await rows(broker, start, 10) == exactly(start, 10)
+    assert broker.answers == 0
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+async def test_a_partition_that_stays_shorter_than_planned_fails_the_task(
+    skip_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(through_broker, "ANSWER_S", 0.0)
+    broker = Replaced([frame(0, 5)])
+    for start in (3, 7):
+        with pytest.raises(FencelogError, match="had offsets up to 10") as raised:
+            await rows(broker, start, 10, skip_lost=skip_lost)
+        assert raised.value.code is ErrorCode.READ_UNKNOWN
+
+
 async def test_what_was_trimmed_fails_or_is_skipped() -> None:
     broker = Broker([frame(0, 5), frame(5, 5)])
     broker.earliest = 5
@@ -104,7 +139,6 @@ async def test_what_was_trimmed_fails_or_is_skipped() -> None:
     ("frames", "named"),
     [
         ([frame(0, 5), frame(6, 4)], "partition 3 of a/t: the server left out offset 5"),
-        ([frame(0, 5)], "ends at 5, and had offsets up to 10"),
         (
             [frame(0, 5), replace(frame(5, 5), count=6)],
             "the batch at offset 5 is not valid: 5 messages, its header says 6",
