@@ -36,10 +36,10 @@ class EntryRange:
     publish_time_us: int | None = None
     """The publish time of all messages; None: the entries say it."""
     holds_start: bool = True
-    """It holds the message at ``start_offset``, unless a range that was cut off before it does."""
+    """False: the message at ``start_offset`` may be in a range that was cut off before this one."""
     holds_end: bool = True
-    """It holds the message before ``end_offset``, unless a range that was cut off behind it
-    does."""
+    """False: the message before ``end_offset`` may be in a range that was cut off behind this
+    one."""
 
     @property
     def entries(self) -> int:

@@ -57,7 +57,7 @@ async def planned(options: ReadOptions) -> ScanTask:
 def outdated(task: ScanTask) -> ScanTask:
     """The task as if another bookie had had the ledger when it was planned."""
     (wanted,) = task.ranges
-    elsewhere = (Fragment(0, tuple(f"former-{id_}" for id_ in task.bookies)),)
+    elsewhere = (Fragment(0, tuple(f"previous-{id_}" for id_ in task.bookies)),)
     return ScanTask((replace(wanted, ledger=replace(wanted.ledger, fragments=elsewhere)),), {})
 
 

@@ -93,18 +93,18 @@ async def test_a_broker_that_is_away_for_a_moment_is_asked_again() -> None:
 
 
 class Replaced(Broker):
-    """A partition that is answered by its former owner as long as ``answers`` says."""
+    """A partition that is answered by its previous owner as long as ``answers`` says."""
 
-    former = Broker([frame(0, 5)])
+    previous = Broker([frame(0, 5)])
     answers = 3
 
     async def read(self, topic: str, partition: int, start: int, /, *, view: str) -> ReadPage:
         if not self.answers:
             return await super().read(topic, partition, start, view=view)
         self.answers -= 1
-        if start > self.former.tail:
+        if start > self.previous.tail:
             raise FencelogError(ErrorCode.OFFSET_BEYOND_TAIL, "beyond", tail_offset=5)
-        return await self.former.read(topic, partition, start, view=view)
+        return await self.previous.read(topic, partition, start, view=view)
 
 
 @pytest.mark.parametrize("start", [3, 5, 7])
