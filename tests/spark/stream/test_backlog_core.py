@@ -15,6 +15,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     check_topics,
     covers,
     ends_of,
+    falls_short,
     selects,
 )
 from fencelog.spark_connector.stream.position_core import StreamPosition
@@ -117,6 +118,14 @@ def test_topics_are_selected_by_name_or_by_their_whole_name() -> None:
     assert not selects(OPTIONS, "default/tt")
     assert selects(PATTERN, "default/tt")
     assert not selects(PATTERN, "a/default/t")
+
+
+def test_an_answer_falls_short_of_an_end_that_was_known() -> None:
+    answers = [segments((5, 50)), segments((3, 30), partition=1)]
+    assert falls_short(answers, at(6, 0))
+    assert not falls_short(answers, at(5, 3))
+    assert not falls_short(answers, at(1, 1, 9))  # a partition without an answer is no short one
+    assert not falls_short(answers, at(9, topic="default/deleted"))
 
 
 def test_answers_cover_an_end_that_they_reach() -> None:
