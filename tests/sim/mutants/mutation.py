@@ -11,6 +11,8 @@ check catches.
 from __future__ import annotations
 
 import ast
+import builtins
+import dis
 import functools
 import importlib
 import inspect
@@ -198,7 +200,16 @@ def _checked(live: FunctionType, code: CodeType, edit: Edit) -> CodeType:
         )
     if _meaning(code) == _meaning(before):
         raise MutationError(f"{edit}: the edit changes nothing that runs")
+    unknown = sorted(_globals(code) - live.__globals__.keys() - vars(builtins).keys())
+    if unknown:  # it would end with a NameError instead of breaking its rule
+        raise MutationError(f"{edit}: {', '.join(unknown)} is no name of {edit.module}")
     return code
+
+
+def _globals(code: CodeType) -> set[str]:
+    """Return the global names that a function, or one within it, reads."""
+    own = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    return own.union(*(_globals(c) for c in code.co_consts if isinstance(c, CodeType)))
 
 
 def _meaning(code: CodeType) -> tuple[object, ...]:

@@ -87,6 +87,8 @@ REFUSED = [
     ("assigned only", ("Odd.borrowed", "base", "odd"), "there are 0 such functions"),
     ("not Python", ("is_enough", "return", "retrun"), "does not compile"),
     ("another closure", ("Account.pay", "self.total\n", "__class__\n"), "of what is around it"),
+    ("a name of another module", ("is_enough", ">= limit", ">= inf"), "inf is no name of"),
+    ("such a name within", ("make_adder.add", "+ step", "+ floor(step)"), "floor is no name of"),
     ("no change", ("is_enough", ">= limit", ">= (limit)"), "changes nothing"),
     ("a default", ("is_enough", "limit: int = 2", "limit: int = 3"), "changes nothing"),
     ("a decorator", ("Account.doubled", "@property", ""), "found 0 times"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-ENTRY_LOG = "fencelog.bookie.storage.entry_log"
 FLUSH = "fencelog.bookie.storage.flush"
 INDEX = "fencelog.bookie.storage.index"
 RECOVERY_ADD_DEDUP = "fencelog.bookie.engine.recovery_add_dedup"
@@ -72,12 +71,6 @@ READ_REPLIES = (
         "entries are verified from end to end",
         "Neither the bookie nor the reader looks at checksums and digests.",
         (
-            Edit(
-                ENTRY_LOG,
-                "EntryLogReader.read",
-                "header = verify_run(run)",
-                "header = read_run_header(run)",
-            ),
             Edit(
                 "fencelog.ledgers.format.run",
                 "verify_run",

@@ -199,7 +199,7 @@ STATE_LOGS = (
                 "StateLog._roll",
                 "            previous_id = self._node.ledger_list.state_ledger\n",
                 "            previous_id = self._node.ledger_list.state_ledger\n"
-                "            succeed(taken)\n",
+                "            _succeed(taken)\n",
             ),
         ),
     ),
