@@ -11,9 +11,10 @@ After any error, no more ledgers are removed.
 * A ledger that is not there was deleted: a tombstone stays, so that a writer that was suspended
   before the deletion cannot bring it back.
 * A closed ledger of which no fragment names this bookie, for the grace time, is held by others,
-  unless it is marked as lacking copies: then it stays (BK#4668). It is left in limbo, since a
-  process that copies it here may be about to name this bookie: an entry that it then misses is
-  unknown, not "no", and the integrity check copies it back.
+  unless it is marked as lacking copies: then it stays (BK#4668). The metadata is read once more
+  after the mark was found absent, since a worker names this bookie and then removes the mark. The
+  ledger is left in limbo, since a process that copies it here may be about to name this bookie: an
+  entry that it then misses is unknown, not "no", and the integrity check copies it back.
 """
 
 from __future__ import annotations
@@ -153,15 +154,23 @@ class LedgerGarbage:
         return False
 
     async def _remove_over_replicated(self, ledger_id: int) -> bool:
+        if not await self._is_held_by_others(ledger_id):
+            return False
+        if await has_node(self._metadata.store, MARKS_PATH, ledger_id):
+            return False  # its entries may be here because this bookie is about to be named
+        # Or it has just been named: the mark goes only after that.
+        if not await self._is_held_by_others(ledger_id):
+            return False
+        await self._bookie.shard(ledger_id).remove(ledger_id, deleted=False)
+        return True
+
+    async def _is_held_by_others(self, ledger_id: int) -> bool:
+        """Tell whether the ledger is over-replicated by metadata that is not older than this
+        call."""
         try:
             metadata, _ = await self._ledgers.get_latest(ledger_id)
         except FencelogError as error:
             if error.code is not ErrorCode.LEDGER_NOT_FOUND:
                 raise
             return False  # deleted just now: the next listing says so
-        if not is_over_replicated(metadata, self._bookie.bookie_id):
-            return False
-        if await has_node(self._metadata.store, MARKS_PATH, ledger_id):
-            return False  # its entries may be here because this bookie is about to be named
-        await self._bookie.shard(ledger_id).remove(ledger_id, deleted=False)
-        return True
+        return is_over_replicated(metadata, self._bookie.bookie_id)

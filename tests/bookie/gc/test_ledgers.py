@@ -15,6 +15,7 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import COUNTER_PATH
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
@@ -286,6 +287,28 @@ async def test_over_replicated_is_looked_at_again_before_it_goes(
 
     monkeypatch.setattr(scene.garbage._ledgers, "read_all", then_changed)
     assert await scene.garbage.collect() == []
+    assert await scene.answer(3) == scene.requests.run(3, 0)
+
+
+async def test_who_was_named_while_the_mark_was_looked_for_keeps_its_entries(
+    scene: Scene,
+) -> None:
+    """A worker that has copied the ledger here names this bookie and removes the mark, both between
+    the look at the metadata and the one at the mark."""
+    await scene.elsewhere(3)
+    mark = ledger_path(MARKS_PATH, 3)
+
+    async def then_named(what: str) -> None:
+        if what != f"get {mark}":
+            return
+        scene.store.before = None
+        metadata, version = await scene.ledgers.get(3)
+        named = replace(metadata.fragments[0], bookies=(scene.bookie.bookie_id, "b2"))
+        await scene.ledgers.update(replace(metadata, fragments=(named,)), version)
+
+    scene.store.before = then_named
+    assert await scene.garbage.collect() == []
+    assert scene.store.before is None
     assert await scene.answer(3) == scene.requests.run(3, 0)
 
 

@@ -325,6 +325,22 @@ MUTANTS = (
 
 RARE = (
     Mutant(
+        # The worker has to name this bookie and remove the mark between two requests.
+        "collected-when-just-named",
+        "MAINTENANCE.md: garbage collection",
+        "A bookie collects copies for which a worker has just named it.",
+        (
+            Edit(
+                GARBAGE,
+                "LedgerGarbage._remove_over_replicated",
+                "        if not await self._is_held_by_others(ledger_id):\n"
+                "            return False\n"
+                "        await",
+                "        await",
+            ),
+        ),
+    ),
+    Mutant(
         # Marks that are newer than what the worker's server shows are those of a lost bookie, which
         # the auditor makes again.
         "repaired-by-a-lagging-server",

@@ -27,6 +27,7 @@ TESTS = {
         "replaced-without-a-mark",
     ),
     "tests/bookie/replication/test_worker.py": (
+    "tests/bookie/gc/test_ledgers.py": ("collected-when-just-named",),
         "metadata-not-read-again",
         "ensemble-change-undone",
         "unmarked-before-repaired",
