@@ -20,15 +20,17 @@ What may happen in between, and why no answer becomes false (PROTOCOL.md rule 11
 * the target loses its disk: adds and lists name its incarnation. A bookie that comes back under
   another one puts every marked ledger in limbo (``engine/boot.py``), so it denies nothing that was
   copied to it before; and the mark stays until the list after the change has come from the
-  incarnation that got the copies. One that loses it later finds itself in the metadata;
+  incarnation that got the copies: where it does not come, the target is marked before this worker
+  repairs anything else. One that loses it later finds itself in the metadata;
 * the target's garbage collector removes the copies: it leaves marked ledgers alone, and one that it
   removed before that is in limbo there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from fencelog.bookie.repair.copier import EntryCopier, all_lost
@@ -77,6 +79,18 @@ class RepairTools:
     copier: EntryCopier
     close: CloseLedger
     host: Host
+    unproven: set[tuple[int, str]] = field(default_factory=set)
+    """Ledgers, and bookies that the metadata may name for them since, of which no list has shown
+    that they have the copies: still to be marked."""
+
+    async def mark_unproven(self) -> None:
+        """Mark what is ``unproven``. Raises FencelogError: what is not marked stays for the next
+        call."""
+        for ledger_id, target in sorted(self.unproven):
+            await self.marks.mark(
+                ledger_id, missing=[target], why=Cause.MISSING_COPIES, now_us=self.host.now_us()
+            )
+            self.unproven.discard((ledger_id, target))
 
 
 class LedgerRepair:
@@ -193,18 +207,19 @@ class LedgerRepair:
             if not isinstance(error, NoCopy | PutOff):
                 self._tools.placement.report_failure(target)
             raise
-        await self._commit(step, target)
+        try:
+            await self._commit(step, target)
+        except asyncio.CancelledError:
+            self._tools.unproven.add((self._id, target))  # the metadata may name it
+            raise
         self.replaced += 1
         try:
             await self._compare(wanted, step.fragment, target, incarnation)
-        except FencelogError:
+        except BaseException as error:
             # The metadata names it, and it may not have the copies (any more).
-            await self._tools.marks.mark(
-                self._id,
-                missing=[target],
-                why=Cause.MISSING_COPIES,
-                now_us=self._tools.host.now_us(),
-            )
+            self._tools.unproven.add((self._id, target))
+            if isinstance(error, FencelogError):
+                await self._tools.mark_unproven()
             raise
         return True
 

@@ -133,10 +133,11 @@ class ReplicationWorker:
     async def check(self) -> None:
         """Try each marked ledger once, except those that failed a short while ago, while the
         settings allow it. Moves for a better balance go on after this call, until there is
-        something else to do. Raises FencelogError where the marks cannot be listed."""
+        something else to do. Raises FencelogError where marks cannot be written or listed."""
         if self._is_disabled:
             await self._stop_moves()
             return
+        await self._tools.mark_unproven()
         found = sorted([mark async for mark in self._marks.list()], key=urgency)
         self._last_error = None
         ids = {mark.ledger_id for mark in found}

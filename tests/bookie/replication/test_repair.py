@@ -238,10 +238,10 @@ async def test_a_copy_with_a_bad_digest_is_not_copied(
     await check_copies(cluster, metadata.ledger_id, PAYLOADS)
 
 
-async def lost_target(
+async def losing_target(
     cluster: LocalCluster, marks: UnderReplicatedLedgers, *, at_list: int
 ) -> tuple[LedgerMetadata, str]:
-    """Repair a ledger while its target loses its disk before it answers so many lists."""
+    """Mark a ledger whose target loses its disk before it answers so many lists."""
     metadata = await closed(cluster, *PAYLOADS)
     named, spares = await members(cluster, metadata)
     await cluster.stop(named[0])
@@ -258,10 +258,18 @@ async def lost_target(
 
     target.before = lose_disk
     await mark(marks, metadata.ledger_id, named[0])
+    return metadata, spares[0]
+
+
+async def lost_target(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, *, at_list: int
+) -> tuple[LedgerMetadata, str]:
+    """Repair a ledger while its target loses its disk before it answers so many lists."""
+    metadata, target = await losing_target(cluster, marks, at_list=at_list)
     async with running(cluster.worker()) as worker:
         await until(lambda: bool(worker.status()["waiting"]))
         assert [waiting[1] for waiting in why(worker)] == ["wrong_incarnation"]
-    return metadata, spares[0]
+    return metadata, target
 
 
 async def test_a_target_that_loses_its_disk_before_the_change_is_not_named(
@@ -296,6 +304,61 @@ async def test_a_target_that_loses_its_disk_at_the_change_denies_nothing_and_get
         worker.hurry()
         await healed(marks)
     await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
+async def test_a_target_that_cannot_be_marked_is_marked_before_anything_is_repaired(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has lost its disk at the change, and the metadata is away when that is found. The mark
+    that is there names only the bookie that was replaced, which lacks nothing any more."""
+    metadata, target = await losing_target(cluster, marks, at_list=3)
+    worker = cluster.worker()
+    write, refused = worker._marks.mark, list[int]()
+
+    async def mark_late(ledger_id: int, **options: Any) -> None:
+        if not refused:
+            refused.append(ledger_id)
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
+        await write(ledger_id, **options)
+
+    monkeypatch.setattr(worker._marks, "mark", mark_late)
+    async with running(worker):
+        await until(lambda: bool(refused and worker.status()["waiting"]))
+        worker.hurry()
+        await until(lambda: why(worker) == [(metadata.ledger_id, "self_repair", None)])
+        await cluster.integrity(target).check()
+        worker.hurry()
+        await healed(marks)
+    assert refused == [metadata.ledger_id]
+    await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
+async def test_a_move_that_is_given_up_at_the_change_leaves_its_target_to_be_marked(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the metadata names it nobody knows."""
+    metadata = await closed(cluster, *PAYLOADS)
+    named, _ = await members(cluster, metadata)
+    await cluster.stop(named[0])
+    await mark(marks, metadata.ledger_id, named[0])
+    worker = cluster.worker()
+    changing = asyncio.Event()
+
+    async def never(*change: object) -> Any:
+        changing.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(worker._tools.ledgers, "update", never)
+    async with running(worker):
+        await changing.wait()
+    ((ledger_id, target),) = worker._tools.unproven
+    assert ledger_id == metadata.ledger_id
+    assert target not in named
+    await worker._tools.mark_unproven()
+    marked = await marks.get(ledger_id)
+    assert marked is not None
+    assert marked.missing[target] == frozenset({Cause.MISSING_COPIES})
+    assert worker._tools.unproven == set()
 
 
 async def test_garbage_collection_leaves_marked_ledgers_alone(

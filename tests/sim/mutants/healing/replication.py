@@ -63,9 +63,9 @@ MUTANTS = (
             Edit(
                 REPAIR,
                 "LedgerRepair._move",
-                "        await self._commit(step, target)\n",
-                "        _, version = await self._tools.ledgers.get(self._id)\n"
-                "        await self._tools.ledgers.update(wanted, version)\n",
+                "            await self._commit(step, target)\n",
+                "            _, version = await self._tools.ledgers.get(self._id)\n"
+                "            await self._tools.ledgers.update(wanted, version)\n",
             ),
         ),
     ),
@@ -78,11 +78,11 @@ MUTANTS = (
             Edit(
                 REPAIR,
                 "LedgerRepair._move",
-                "        await self._commit(step, target)\n",
-                "        latest, version = await self._tools.ledgers.get(self._id)\n"
-                "        latest = __import__('dataclasses').replace(\n"
-                "            latest, fragments=wanted.fragments)\n"
-                "        await self._tools.ledgers.update(latest, version)\n",
+                "            await self._commit(step, target)\n",
+                "            latest, version = await self._tools.ledgers.get(self._id)\n"
+                "            latest = __import__('dataclasses').replace(\n"
+                "                latest, fragments=wanted.fragments)\n"
+                "            await self._tools.ledgers.update(latest, version)\n",
             ),
         ),
     ),
@@ -324,6 +324,20 @@ MUTANTS = (
 )
 
 RARE = (
+    Mutant(
+        # The metadata has to be away just when a target has lost its disk.
+        "unproven-target-forgotten",
+        RULE,
+        "A target that was named, and could not be marked, counts as one that has its copies.",
+        (
+            Edit(
+                "fencelog.bookie.replication.worker",
+                "ReplicationWorker.check",
+                "        await self._tools.mark_unproven()\n",
+                "",
+            ),
+        ),
+    ),
     Mutant(
         # The worker has to name this bookie and remove the mark between two requests.
         "collected-when-just-named",

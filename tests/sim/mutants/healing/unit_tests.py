@@ -25,9 +25,10 @@ TESTS = {
         "marked-is-no-target",
         "repaired-by-a-lagging-server",
         "replaced-without-a-mark",
+        "unproven-target-forgotten",
     ),
-    "tests/bookie/replication/test_worker.py": (
     "tests/bookie/gc/test_ledgers.py": ("collected-when-just-named",),
+    "tests/bookie/replication/test_worker.py": (
         "metadata-not-read-again",
         "ensemble-change-undone",
         "unmarked-before-repaired",
