@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from fencelog.api.http.asgi import READING
 from fencelog.api.routing.link_core import Outcome, Window
 from fencelog.api.routing.link_frames import (
     AnswerHead,
@@ -75,11 +76,12 @@ def unanswered(method: str, url: str, error: Unanswered) -> FencelogError:
 
 
 def lost_answer(method: str, url: str, error: Exception) -> FencelogError:
-    """Return the error of a request that was sent and not answered."""
+    """Return the error of a request that was sent and not answered: it may have taken effect,
+    unless it only reads."""
     why = f"the owner at {url} did not answer: {error or type(error).__name__}"
-    if method == "POST":
-        return FencelogError(ErrorCode.APPEND_UNKNOWN, why)
-    return FencelogError(ErrorCode.READ_UNKNOWN, why)
+    if method in READING:
+        return FencelogError(ErrorCode.READ_UNKNOWN, why)
+    return FencelogError(ErrorCode.APPEND_UNKNOWN, why)
 
 
 class LinkAnswer:

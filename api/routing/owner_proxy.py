@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from fencelog.api.http.asgi import Exchange
+from fencelog.api.http.asgi import READING, Exchange
 from fencelog.api.http.waits import Waits
 from fencelog.api.routing.forward import OWNER_HEADER, Forwarder
 from fencelog.api.routing.link_answer import OwnerUnreachable, lost_answer
@@ -60,7 +60,7 @@ class OwnerProxy:
         async def remote(url: str) -> None:
             if _prefers_redirect(exchange):
                 await _redirect(exchange, url, passed_query)
-            elif exchange.method == "POST":
+            elif exchange.method not in READING:
                 await self._forwarder.relay(exchange, url, passed_query, body)
             else:
                 relay = self._forwarder.relay(exchange, url, passed_query, body)
@@ -140,7 +140,7 @@ class OwnerProxy:
         except OwnerLost as error:
             if exchange is None:
                 raise
-            if exchange.method == "POST" or exchange.started:
+            if exchange.method not in READING or exchange.started:
                 raise lost_answer(exchange.method, url, error) from error
             raise _Elsewhere from error
         except FencelogError as error:

@@ -192,6 +192,27 @@ async def test_an_owner_that_went_silent_is_not_waited_for(
     a.store.reconnect()
 
 
+@pytest.mark.usefixtures("short_timeout")
+async def test_a_release_that_a_silent_owner_got_is_not_asked_again(
+    pair: tuple[Machine, Machine], machines: Machines
+) -> None:
+    """The next owner would refuse it, as somebody else may have claimed since: "no effect", of a
+    release that took effect."""
+    a, b = pair
+    claimed = await a.http.post(f"{PARTITION}/producers/p:claim")
+    assert claimed.json() == {"epoch": 1}
+    for writer in machines.ledgers.writers.values():
+        writer.auto_ack = False
+    release = asyncio.create_task(b.http.delete(f"{PARTITION}/producers/p?epoch=1"))
+    await asyncio.sleep(0.1)
+    assert not release.done()
+    a.store.disconnect()
+    a.store.expire()
+    answer = await release
+    assert (answer.status_code, answer.json()["code"]) == (504, "state_unknown")
+    a.store.reconnect()
+
+
 async def test_a_log_that_was_let_go_under_a_request_is_no_error_of_the_requests(
     pair: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

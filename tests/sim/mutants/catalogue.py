@@ -104,6 +104,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_reads.ASKED_DIRECTLY,
     *mutants_deliveries.RARE,
     *mutants_order.RARE,
+    *mutants_forwards.RELEASES,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

@@ -106,8 +106,8 @@ TWICE = (
             Edit(
                 PROXY,
                 "OwnerProxy._ask",
-                'if exchange.method == "POST" or exchange.started:',
-                'if (exchange.method == "POST" and "/subscriptions/" not in exchange.path) '
+                "if exchange.method not in READING or exchange.started:",
+                'if (exchange.method not in READING and "/subscriptions/" not in exchange.path) '
                 "or exchange.started:",
             ),
         ),

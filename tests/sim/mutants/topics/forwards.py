@@ -18,7 +18,7 @@ MUTANTS = (
             Edit(
                 OWNERSHIP,
                 "OwnerProxy._ask",
-                'if exchange.method == "POST" or exchange.started:',
+                "if exchange.method not in READING or exchange.started:",
                 "if exchange.started:",
             ),
         ),
@@ -156,3 +156,20 @@ MUTANTS = (
         ),
     ),
 )
+
+RELEASES = (
+    Mutant(
+        "released-again-at-the-next-owner",
+        "SEMANTICS.md, who may append",
+        "A release that its owner has not answered goes to the next one, as a read does.",
+        (
+            Edit(
+                OWNERSHIP,
+                "OwnerProxy._ask",
+                "if exchange.method not in READING or exchange.started:",
+                'if exchange.method == "POST" or exchange.started:',
+            ),
+        ),
+    ),
+)
+"""A test of the part has to detect it."""

@@ -77,7 +77,10 @@ TESTS = {
         "sent-counts-as-unsent",
         "broken-answer-is-asked-for-again",
     ),
-    "tests/api/routing/test_moving_partitions.py": ("asked-again-of-the-next-owner",),
+    "tests/api/routing/test_moving_partitions.py": (
+        "asked-again-of-the-next-owner",
+        "released-again-at-the-next-owner",
+    ),
     "tests/broker/partition/test_owner_races.py": (
         "one-ledger-fenced",
         "growth-reuses-a-list",
