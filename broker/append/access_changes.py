@@ -27,6 +27,13 @@ from fencelog.broker.limits import MAX_WAITING_CHANGES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import SequenceRange, producer_digest
 
+_DECIDED_BY_ACCESS = (
+    ErrorCode.PRECONDITION_FAILED,
+    ErrorCode.PRODUCER_BUSY,
+    ErrorCode.PRODUCER_FENCED,
+)
+"""The refusals of a change that a later owner may make, as the access is another one there."""
+
 
 class AccessChanges:
     """Changes the access to one partition. A change continues if its caller goes away."""
@@ -100,7 +107,10 @@ class AccessChanges:
         FencelogError: BOOKIE_UNAVAILABLE, why the log ended, or what any append is refused with
         that names no token and no producer."""
         async with self._turn:
-            self._access.check(NO_CONDITIONS)
+            try:
+                self._access.check(NO_CONDITIONS)
+            except FencelogError as error:
+                raise await self._appends.confirmed(error) from error
             self._appends.check_settled()
             try:
                 await self._appends.drain()
@@ -143,7 +153,12 @@ class AccessChanges:
         task = asyncio.get_running_loop().create_task(self._carry_out(decide))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except FencelogError as error:
+            if error.code not in _DECIDED_BY_ACCESS:
+                raise
+            raise await self._appends.confirmed(error) from error
 
     def _ended(self, task: asyncio.Task[Event]) -> None:
         self._tasks.discard(task)

@@ -76,8 +76,8 @@ class ConditionalAppends:
     being changed.
 
     ``record`` writes the changes of producers to the state log. ``check_owner`` checks whether the
-    log still belongs to this owner: it is called before an append is refused that builds on others
-    which are not known here, since another owner may have them.
+    log still belongs to this owner: it is called before an append is refused that a later owner may
+    take, since that one has more appends, or another token or claim.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class ConditionalAppends:
             if conditions.if_offset is not None and not self._is_next(conditions.if_offset):
                 return False
         except FencelogError as error:
-            if self._check_owner is not None and _builds_on_unknown(conditions, error):
+            if self._check_owner is not None and _may_be_outdated(conditions, error):
                 self._check_owner().add_done_callback(
                     partial(self._refuse_after_check, append, error)
                 )
@@ -223,13 +223,14 @@ class ConditionalAppends:
     def _refuse_after_check(
         self, append: _ConditionalAppend, error: FencelogError, checked: asyncio.Future[bool]
     ) -> None:
-        if not checked.result():
-            error = self._mode.refusal or FencelogError(
-                ErrorCode.NO_OWNER,
-                f"partition {self._pipeline.partition} may have another owner, who knows better: "
-                f"{error.detail}",
-            )
-        self._refuse(append, error)
+        self._refuse(append, error if checked.result() else self._outdated(error))
+
+    def _outdated(self, error: FencelogError) -> FencelogError:
+        return self._mode.refusal or FencelogError(
+            ErrorCode.NO_OWNER,
+            f"partition {self._pipeline.partition} may have another owner, who knows better: "
+            f"{error.detail}",
+        )
 
     def _refuse(self, append: _ConditionalAppend, error: FencelogError) -> None:
         self._pipeline.count(-append.size)
@@ -271,6 +272,13 @@ class ConditionalAppends:
             self._drained.set_exception(copy_of(error))
 
     # -- for changes of access -------------------------------------------------------------------
+
+    async def confirmed(self, refusal: FencelogError) -> FencelogError:
+        """Return the refusal of a change if the log still belongs to this owner; else NO_OWNER, or
+        why the log ended."""
+        if self._check_owner is None or await self._check_owner():
+            return refusal
+        return copy_of(self._outdated(refusal))
 
     def check_settled(self) -> None:
         """Check that the outcome of every change of access is known. Raises
@@ -342,9 +350,21 @@ def _range_bytes(conditions: AppendConditions | None) -> int:
     return RANGE.size if conditions is not None and conditions.sequences is not None else 0
 
 
-def _builds_on_unknown(conditions: AppendConditions, error: FencelogError) -> bool:
-    """Tell whether a refused append has numbers, or names an offset, beyond what is known here."""
-    if error.code is ErrorCode.SEQUENCE_MISMATCH:
-        return True  # its end is beyond, if not its beginning
-    offset: int | None = error.extra.get("next_offset")
-    return offset is not None and conditions.if_offset is not None and conditions.if_offset > offset
+def _may_be_outdated(conditions: AppendConditions, error: FencelogError) -> bool:
+    """Tell whether a later owner may take an append that is refused here: it has numbers, or names
+    an offset, beyond what is known here, or there is another token or claim now. What an owner has
+    of the log, and of epochs that are over, each later one has too."""
+    sequences = conditions.sequences
+    match error.code:
+        case ErrorCode.SEQUENCE_MISMATCH:  # its end is beyond, if not its beginning
+            return True
+        case ErrorCode.PRODUCER_BUSY | ErrorCode.BAD_REQUEST:  # an epoch that no claim gave yet
+            return True
+        case ErrorCode.PRODUCER_FENCED:
+            return sequences is not None and sequences.epoch > error.extra["epoch"]
+        case ErrorCode.PRECONDITION_FAILED:
+            tail: int | None = error.extra.get("next_offset")
+            offset = conditions.if_offset
+            return tail is None or (offset is not None and offset > tail)
+        case _:
+            return False

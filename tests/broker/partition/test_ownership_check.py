@@ -1,12 +1,15 @@
-"""Owners that were replaced, and hear only of appends that they refuse."""
+"""Owners that were replaced, and hear only of appends and changes that they refuse."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.append.producer_access import EXCLUSIVE, FENCING
+from fencelog.broker.limits import MAX_CHOSEN_EPOCH
 from fencelog.broker.partition import ownership_check as module
 from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.partition.partition_log import PartitionLog
@@ -65,15 +68,89 @@ async def test_who_was_replaced_does_not_refuse_for_good_what_its_successor_woul
 async def test_what_an_owner_knows_better_is_no_reason_to_look(
     stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What is in the log, and the epochs that are over, are the same for every later owner: a
+    producer that was fenced, and goes on trying, costs the metadata store nothing."""
     log = await stage.open()
+    await log.access.claim("p", EXCLUSIVE, wait_ms=0)
     for sequence in range(3):
-        await log.append_message(Message(b"x"), numbered(sequence))
+        await log.append_message(Message(b"x"), numbered(sequence, epoch=1))
     looks = looks_of(log, monkeypatch)
-    assert await refused(log, AppendConditions(if_offset=1)) is ErrorCode.PRECONDITION_FAILED
-    assert await refused(log, AppendConditions(fencing_token="t")) is ErrorCode.PRECONDITION_FAILED
-    assert (await log.append_message(Message(b"x"), numbered(1))).duplicate
+    beside = AppendConditions(numbered(3, epoch=1).sequences, if_offset=1)
+    assert await refused(log, beside) is ErrorCode.PRECONDITION_FAILED
+    assert await refused(log, numbered(3, epoch=0)) is ErrorCode.PRODUCER_FENCED
+    assert (await log.append_message(Message(b"x"), numbered(1, epoch=1))).duplicate
     await asyncio.sleep(0.01)
     assert looks == []
+
+
+async def replaced(stage: Stage) -> tuple[PartitionLog, PartitionLog]:
+    """An owner under which a producer has claimed the partition, and its successor, under which it
+    has done so again."""
+    previous = await stage.open()
+    assert await previous.access.claim("p", EXCLUSIVE, wait_ms=0) == 1
+    new = await stage.open()
+    assert await new.access.claim("p", FENCING, wait_ms=0) == 2
+    return previous, new
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        numbered(0, epoch=2),
+        numbered(0, epoch=MAX_CHOSEN_EPOCH + 1),
+        AppendConditions(SequenceRange(0, RANGE_SEQUENCE, producer_digest(b"q"), 3, 0)),
+        AppendConditions(fencing_token="2"),
+    ],
+    ids=["claimed again", "an epoch that was given since", "another holder", "token"],
+)
+async def test_who_was_replaced_does_not_refuse_who_may_append_since(
+    stage: Stage, ledgers: ScriptedLedgers, conditions: AppendConditions
+) -> None:
+    previous, _ = await replaced(stage)
+    assert await refused(previous, conditions) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+
+
+CHANGES: dict[str, Callable[[PartitionLog], Awaitable[object]]] = {
+    "fence": lambda log: log.access.fence("3", expected=("2",)),
+    "claim": lambda log: log.access.claim("q", EXCLUSIVE, wait_ms=0),
+    "release": lambda log: log.access.release("p", 2),
+    "hold": lambda log: held(log),
+}
+
+
+async def held(log: PartitionLog) -> None:
+    async with log.access.held():
+        pass
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_who_was_replaced_refuses_no_change_that_its_successor_would_make(
+    stage: Stage, ledgers: ScriptedLedgers, change: str
+) -> None:
+    previous, _ = await replaced(stage)
+    with pytest.raises(FencelogError) as raised:
+        await CHANGES[change](previous)
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_an_owner_that_is_one_refuses_changes_for_good(
+    stage: Stage, ledgers: ScriptedLedgers, change: str
+) -> None:
+    log = await stage.open()
+    await log.access.claim("p", EXCLUSIVE, wait_ms=0)
+    with pytest.raises(FencelogError) as raised:
+        await CHANGES[change](log)
+    expected = {
+        "fence": ErrorCode.PRECONDITION_FAILED,
+        "claim": ErrorCode.PRODUCER_BUSY,
+        "release": ErrorCode.PRODUCER_FENCED,
+        "hold": ErrorCode.PRODUCER_BUSY,
+    }
+    assert raised.value.code is expected[change]
+    assert log.is_serving
 
 
 async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(

@@ -96,8 +96,12 @@ class Edge:
         if future.cancelled():
             return
         error: Any = future.exception()
+        now_s = asyncio.get_running_loop().time()
         if error is not None:
             log.refused(sent, error)
+            wrong = log.access.refused(conditions, error, began_s, now_s)
+            if wrong is not None:
+                log.violate(25, wrong)
             return
         told = future.result()
         if told.partition != log.partition:
@@ -106,7 +110,6 @@ class Edge:
         look_at_tail(log, instance)
         if told.duplicate:
             return
-        now_s = asyncio.get_running_loop().time()
         wrong = log.access.appended(conditions, told.offset, began_s, now_s)
         if wrong is not None:
             log.violate(25, wrong)

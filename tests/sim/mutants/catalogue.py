@@ -97,14 +97,15 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_storage.DECAYED_HEADERS,
     *mutants_storage.ACROSS_THE_END,
     *mutants_broker_cursors.REWOUND,
+    *mutants_broker_access.OUTDATED,
     *mutants_broker_admin.LATE_LISTS,
     *mutants_commits.STALE,
     *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
     *mutants_broker_reads.ASKED_DIRECTLY,
     *mutants_deliveries.RARE,
-    *mutants_order.RARE,
     *mutants_forwards.RELEASES,
+    *mutants_order.RARE,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

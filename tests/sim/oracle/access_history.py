@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import inf, nextafter
 
 from fencelog.broker.append.conditions import AppendConditions
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, producer_digest
 from tests.sim.oracle.durable_access import DurableAccess
 
@@ -84,6 +85,16 @@ class Register:
         """Tell whether it may have such a value now: no later one was confirmed."""
         return any(admits(one.value) and not self._is_over(one, inf) for one in self.changes)
 
+    def may_have_been(
+        self, condition: Callable[[Value], bool], began_s: float, now_s: float
+    ) -> bool:
+        """Tell whether it may have had such a value at some time between these two."""
+        return any(
+            condition(one.value)
+            for one in self.changes
+            if one.began_s <= now_s and not self._is_over(one, began_s)
+        )
+
     def _is_over(self, change: Change, at_s: float) -> bool:
         return any(
             later.is_confirmed and later.ended_s < at_s and _follows(later, change)
@@ -131,6 +142,25 @@ class AccessHistory:
             and self._is_shut_out(sequences.id, sequences.epoch, began_s)
         ):
             return f"written at {offset} with epoch {sequences.epoch}, which was shut out"
+        return None
+
+    def refused(
+        self, conditions: AppendConditions, error: FencelogError, began_s: float, now_s: float
+    ) -> str | None:
+        """Return what is wrong with a definite refusal by token or claim: there was none meanwhile
+        that does not admit the append."""
+        token, sequences = conditions.fencing_token, conditions.sequences
+        if error.code is ErrorCode.PRECONDITION_FAILED and "next_offset" not in error.extra:
+            if not self.token.may_have_been(lambda value: value != token, began_s, now_s):
+                return f"refused with the token {token!r}, which was the partition's"
+        elif error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.PRODUCER_BUSY):
+
+            def is_another(held: Value) -> bool:
+                exact = isinstance(held, Held) and held.epoch is not None
+                return not exact or not _holds(held, conditions)
+
+            if sequences is not None and not self.holder.may_have_been(is_another, began_s, now_s):
+                return f"refused with epoch {sequences.epoch}, which held the partition"
         return None
 
     def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:

@@ -11,6 +11,7 @@ from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription, encode_registered
 from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, encode_topic
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.admin.edge import check_view
@@ -256,6 +257,29 @@ def test_tokens_and_changes_of_unknown_outcome() -> None:
     assert access.newest_token() == "c"
     assert access.appended(AppendConditions(fencing_token="c"), 0, 4.0, 4.1) is None
     assert "which is over" in str(access.appended(AppendConditions(fencing_token="a"), 0, 4.0, 4.1))
+
+
+def test_refusals_of_who_may_append_are_seen() -> None:
+    access = AccessHistory()
+    by_token = FencelogError(ErrorCode.PRECONDITION_FAILED, "another token")
+    by_claim = FencelogError(ErrorCode.PRODUCER_FENCED, "another epoch", epoch=1)
+    a, b = (AppendConditions(fencing_token=token) for token in "ab")
+    assert access.refused(a, by_token, 0.0, 0.1) is None
+    assert "was the partition's" in str(access.refused(NO_CONDITIONS, by_token, 0.0, 0.1))
+    offset = FencelogError(ErrorCode.PRECONDITION_FAILED, "another offset", next_offset=1)
+    assert access.refused(NO_CONDITIONS, offset, 0.0, 0.1) is None
+    access.token.confirmed(access.token.begin("a", 1, 1.0), 1.5, tail=0)
+    assert access.refused(a, by_token, 1.2, 1.6) is None  # refused before it was there
+    assert access.refused(a, by_token, 1.6, 1.7) is not None
+    access.token.begin("b", 2, 2.0)
+    for conditions in (a, b):  # which of the two it is nobody knows
+        assert access.refused(conditions, by_token, 2.1, 2.2) is None
+    claimed(access, P, 1, 3.0)
+    assert "which held the partition" in str(access.refused(by(P, 1), by_claim, 4.0, 4.1))
+    assert access.refused(by(P, 2), by_claim, 4.0, 4.1) is None
+    assert access.refused(NO_CONDITIONS, by_claim, 4.0, 4.1) is None
+    access.holder.begin(Held(P, None), 2, 5.0)
+    assert access.refused(by(P, 1), by_claim, 5.1, 5.2) is None
 
 
 def test_what_was_confirmed_is_durable() -> None:

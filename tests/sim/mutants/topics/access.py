@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 ACCESS = "fencelog.broker.append.access_changes"
+CONDITIONAL = "fencelog.broker.append.conditional_appends"
 LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
 COMPACTION_CORE = "fencelog.broker.compaction.core"
 PRODUCER_ACCESS = "fencelog.broker.append.producer_access"
@@ -197,6 +198,49 @@ ALLOWED = (
         ),
     ),
 )
+
+OUTDATED = (
+    Mutant(
+        "shut-out-by-who-was-replaced",
+        "SEMANTICS.md, who may append",
+        "An append is refused for its token or claim without a look at the list of ledgers.",
+        (
+            Edit(
+                CONDITIONAL,
+                "_may_be_outdated",
+                "ErrorCode.PRODUCER_BUSY | ErrorCode.BAD_REQUEST:",
+                "ErrorCode.BAD_REQUEST:",
+            ),
+            Edit(
+                CONDITIONAL,
+                "_may_be_outdated",
+                'sequences is not None and sequences.epoch > error.extra["epoch"]',
+                "False",
+            ),
+            Edit(
+                CONDITIONAL,
+                "_may_be_outdated",
+                "return tail is None or (offset is not None and offset > tail)",
+                "return tail is not None and offset is not None and offset > tail",
+            ),
+        ),
+    ),
+    Mutant(
+        "change-refused-by-who-was-replaced",
+        "SEMANTICS.md, who may append",
+        "A change of who may append is refused without a look at the list of ledgers.",
+        (
+            Edit(
+                ACCESS,
+                "AccessChanges._change",
+                "raise await self._appends.confirmed(error) from error",
+                "raise",
+            ),
+        ),
+    ),
+)
+"""An owner has to be replaced unawares, asked again, and its successor's access changed before: a
+test of the part detects these."""
 
 MUTANTS: tuple[Mutant, ...] = (*COMPACTED, *ALLOWED)
 """Seen in histories of administration."""

@@ -342,7 +342,7 @@ OWNER_NODES = (
             Edit(
                 "fencelog.broker.append.conditional_appends",
                 "ConditionalAppends._decide",
-                "            if self._check_owner is not None and _builds_on_unknown(conditions, "
+                "            if self._check_owner is not None and _may_be_outdated(conditions, "
                 "error):\n",
                 "            if False:\n",
             ),

@@ -121,6 +121,8 @@ TESTS = {
     "tests/broker/partition/test_ownership_check.py": (
         "producers-not-restored",
         "refused-by-who-was-replaced",
+        "shut-out-by-who-was-replaced",
+        "change-refused-by-who-was-replaced",
         "looked-at-a-server-that-lags",
     ),
     "tests/broker/append/test_conditional_appends.py": (
