@@ -42,7 +42,7 @@ from fencelog.api.routing.partitioner import (
     partition_of_key,
 )
 from fencelog.broker.append.conditions import FORGOTTEN, AppendResult
-from fencelog.broker.append.once import is_routed_by_key
+from fencelog.broker.append.once import is_routed_by_key, place_of
 from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
@@ -132,8 +132,9 @@ class ProduceBatch:
             conditions = conditions._replace(routed_by=routed_by(query))
             if not named and is_routed_by_key(conditions):
                 batch = _one_batch(media_type, body, is_keyed="key" in query or count == 1)
-                key = _key(query)
-                routed = await self._once.route(info, conditions.of(batch), key)
+                conditions = conditions.of(batch)
+                place = place_of(conditions, _key(query))
+                routed = await self._once.route(info, conditions, place)
                 if isinstance(routed, AppendResult):
                     await self._answer(exchange, [_part(routed)], len(body), started_us, routed)
                     return

@@ -68,10 +68,11 @@ class Once:
         self._bodies = bodies
 
     async def route(
-        self, topic: TopicInfo, conditions: AppendConditions, key: bytes | None
+        self, topic: TopicInfo, conditions: AppendConditions, place: int
     ) -> AppendResult | tuple[int, AppendConditions]:
         """Return the append that this one repeats, if it is in a previous partition, or else the
-        partition and the conditions to append with. Raises FencelogError: nothing was written."""
+        partition and the conditions to append with. ``place``, modulo the number of partitions,
+        chooses. Raises FencelogError: nothing was written."""
 
         async def find(partition: int, sequences: SequenceRange) -> AppendResult | None:
             request = FindKeyRequest(
@@ -93,7 +94,7 @@ class Once:
             return Repeated(found.partition, found.offset, found.count, found.publish_time)
 
         return await route_once(
-            topic, conditions, key, now_us=self._broker.host.now_us(), find=find
+            topic, conditions, place, now_us=self._broker.host.now_us(), find=find
         )
 
     async def check(self, topic: TopicName, conditions: AppendConditions | None) -> None:

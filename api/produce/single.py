@@ -94,7 +94,8 @@ class Produce:
                 self.appended_now(len(body), started_us, appended)
 
         if post.partition is None and is_routed_by_key(conditions):
-            routed = await self._once.route(topic, conditions, post.key)
+            place = place_of(conditions, post.key)
+            routed = await self._once.route(topic, conditions, place)
             if isinstance(routed, AppendResult):
                 await answer(routed)
                 return

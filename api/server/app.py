@@ -288,7 +288,9 @@ def build_app(
     }
     endpoints |= _partition_endpoints(broker, ownership, forwarder, bodies, store)
     endpoints[Endpoint.FIND_KEY] = {"POST": once.find_key}
-    lifecycle, served = build_subscriptions(broker, ownership, forwarder, waits, bodies, metrics)
+    lifecycle, served = build_subscriptions(
+        broker, ownership, forwarder, waits, bodies, metrics, once
+    )
     endpoints |= served
 
     others = counted or ProcessCounts(LedgerCounts())

@@ -4,19 +4,19 @@ The topic is named by the subscription, or ``TOPIC-SUBSCRIPTION-dead`` in the to
 is created when it is needed, with the source's replication. A message is appended there before it
 is acknowledged in its own place, so it is never lost between them. Each append carries an
 idempotency key made of its origin, so that a repeated one is written once as long as the key is
-remembered.
+remembered, also if the topic gets more partitions in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fencelog.api.http.asgi import BATCH
 from fencelog.api.http.message_headers import IDEMPOTENCY_KEY
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
-from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.append.conditions import AppendConditions, AppendResult
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
@@ -52,17 +52,27 @@ class Appending:
         self._ownership = ownership
         self._forwarder = forwarder
 
-    async def append(self, topic: TopicName, partition: int, message: Message, key: str) -> None:
+    async def append(
+        self,
+        topic: TopicName,
+        partition: int,
+        message: Message,
+        key: str,
+        *,
+        routed_by: int | None = None,
+    ) -> None:
         """Append the message, once for all calls with the same ``key`` that fall in the topic's
         idempotency window: the key names the message's origin, so that what is under it is this
-        message, perhaps with another number of attempts. Raises FencelogError as an append does."""
-        conditions = AppendConditions(SequenceRange(1, RANGE_KEY, producer_digest(key.encode())))
+        message, perhaps with another number of attempts. ``routed_by``: the number of partitions
+        among which this one was chosen, where it was. Raises FencelogError as an append does."""
+        conditions = _keyed(key)._replace(routed_by=routed_by)
 
         async def local(log: PartitionLog) -> None:
             await log.append_message(message, conditions)
 
         async def remote(url: str) -> None:
-            await self._append_at(url, topic, partition, encode_batch([message]), key)
+            batch = encode_batch([message])
+            await self._append_at(url, topic, partition, batch, key, routed_by=routed_by)
 
         try:
             await self._ownership.at_owner(None, topic, partition, local, remote)
@@ -74,8 +84,7 @@ class Appending:
         """Append the record batch, once for all calls with the same ``key``, which is only ever
         used for it. Raises FencelogError as an append does."""
         info = check_batch(batch)
-        sequences = SequenceRange(1, RANGE_KEY, producer_digest(key.encode()))
-        conditions = AppendConditions(sequences).of(batch)
+        conditions = _keyed(key).of(batch)
 
         async def local(log: PartitionLog) -> None:
             await log.append_batch(batch, info, conditions)
@@ -86,17 +95,37 @@ class Appending:
         await self._ownership.at_owner(None, topic, partition, local, remote)
 
     async def _append_at(
-        self, url: str, topic: TopicName, partition: int, batch: bytes, key: str
+        self,
+        url: str,
+        topic: TopicName,
+        partition: int,
+        batch: bytes,
+        key: str,
+        *,
+        routed_by: int | None = None,
     ) -> None:
+        routed = b"" if routed_by is None else b"&routed_by=%d" % routed_by
         await self._forwarder.ask(
             "POST",
             url,
             f"/v1/topics/{topic.namespace}/{topic.topic}/messages:batch",
-            b"partition=%d" % partition,
+            b"partition=%d%b" % (partition, routed),
             batch,
             lost=ErrorCode.APPEND_UNKNOWN,
             headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY, key.encode())],
         )
+
+
+def _keyed(key: str) -> AppendConditions:
+    return AppendConditions(SequenceRange(1, RANGE_KEY, producer_digest(key.encode())))
+
+
+class Once(Protocol):
+    """Finds appends under idempotency keys (``produce.once``)."""
+
+    async def route(
+        self, topic: TopicInfo, conditions: AppendConditions, place: int
+    ) -> AppendResult | tuple[int, AppendConditions]: ...
 
 
 async def ensured_topic(broker: Broker, name: TopicName, config: TopicConfig) -> TopicInfo:
@@ -117,9 +146,10 @@ async def ensured_topic(broker: Broker, name: TopicName, config: TopicConfig) ->
 class DeadLetterTopics:
     """The dead letter topics of this broker's partitions."""
 
-    def __init__(self, broker: Broker, appending: Appending) -> None:
+    def __init__(self, broker: Broker, appending: Appending, once: Once) -> None:
         self._broker = broker
         self._appending = appending
+        self._once = once
 
     def of(self, topic: TopicInfo) -> TopicDeadLetters:
         return TopicDeadLetters(self, topic)
@@ -127,13 +157,21 @@ class DeadLetterTopics:
     async def forward(
         self, topic: TopicInfo, info: SubscriptionInfo, partition: int, message: PulledMessage
     ) -> None:
-        """Append the message to the dead letter topic. Raises FencelogError."""
+        """Append the message to the dead letter topic, unless it is there already, perhaps in the
+        partition that was chosen when the topic had fewer. Raises FencelogError."""
         name = dead_letter_topic(topic.name, info)
         target = await self._there(topic, name)
         dead = dead_letter(topic.name, info.name, partition, message)
         key = f"dead-letter/{info.subscription_id}/{partition}/{message.offset}"
-        place = partition % target.config.partitions
-        await self._appending.append(name, place, dead, key)
+        try:
+            routed = await self._once.route(target, _keyed(key), partition)
+        except FencelogError as error:
+            if error.code is not ErrorCode.IDEMPOTENCY_KEY_REUSED:
+                raise
+            return  # it is there, with another number of attempts
+        if not isinstance(routed, AppendResult):
+            place, conditions = routed
+            await self._appending.append(name, place, dead, key, routed_by=conditions.routed_by)
 
     async def _there(self, source: TopicInfo, name: TopicName) -> TopicInfo:
         """Return the dead letter topic, created if need be."""

@@ -2,11 +2,11 @@
 its first append again, also after the topic got more partitions.
 
 The hash of the message's key, or else of the idempotency key, modulo the number of partitions
-chooses. Where the topic had fewer partitions so recently that a first append may be remembered, the
-partitions that the hash chose then are asked first. The owner of each answers with the append, or
-with a promise that outlives it: no append that was routed by a smaller number is written there any
-more (``Access.partitions``). So a broker that has not heard of the new partitions yet cannot write
-the key a second time.
+chooses (for a dead letter: the number of the partition that it comes from). Where the topic had
+fewer partitions so recently that a first append may be remembered, the partitions that were chosen
+then are asked first. The owner of each answers with the append, or with a promise that outlives it:
+no append that was routed by a smaller number is written there any more (``Access.partitions``). So
+a broker that has not heard of the new partitions yet cannot write the key a second time.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ def is_routed_by_key(conditions: AppendConditions | None) -> TypeGuard[AppendCon
 
 
 async def route_once(
-    topic: TopicInfo, conditions: AppendConditions, key: bytes | None, *, now_us: int, find: Find
+    topic: TopicInfo, conditions: AppendConditions, place: int, *, now_us: int, find: Find
 ) -> AppendResult | tuple[int, AppendConditions]:
     """Return the first append under an idempotency key, if a previous partition has it, or else the
-    partition to append to, with the conditions of that.
+    partition to append to, with the conditions of that. ``place``: the number that chooses, that of
+    ``place_of`` or the caller's own.
 
     Raises what ``find`` raises: nothing is known then, and nothing was written by this request.
     """
-    sequences, place = _key_of(conditions), place_of(conditions, key)
+    sequences = _key_of(conditions)
     for partition in previous_partitions(topic, place, now_us):
         found = await find(partition, sequences)
         if found is not None:

@@ -124,6 +124,36 @@ async def test_a_burial_that_is_repeated_writes_once(two: list[Site], owner: int
     assert len(await dead(a, name.topic, 1)) == 1
 
 
+async def test_a_burial_is_repeated_where_it_was_before_the_topic_grew(two: list[Site]) -> None:
+    """The outcome of the first attempt is not known, and there are more partitions since."""
+    a, name = two[0], TopicName("ns", f"{two[0].name.topic}-s-dead")
+    path = f"/v1/topics/ns/{name.topic}"
+    await subscribe(a, max_deliveries=2)
+    await ok(await a.http.put(path))
+    await two[1].broker.partition(name, 0)
+    await pull(a)
+    letters = (await a.broker.partition(a.name, 0)).subscriptions.dead_letters
+    assert letters is not None
+    topic = await a.broker.topic(a.name)
+    info = (await a.broker.subscriptions.get(topic.topic_id, "s")).info
+    first, later = pulled(Message(b"bad")), pulled(Message(b"worse"))._replace(offset=8)
+    await letters.forward(info, 1, first)
+    await ok(await a.http.patch(path, json={"partitions": 2}))
+    for attempt in (3, 4):
+        await letters.forward(info, 1, first._replace(attempt=attempt))
+        await letters.forward(info, 1, later._replace(attempt=attempt))
+    found = [
+        [
+            message["text"]
+            for message in (await ok(await a.http.get(f"{path}/partitions/{n}/messages")))[
+                "messages"
+            ]
+        ]
+        for n in range(2)
+    ]
+    assert found == [["bad"], ["worse"]]
+
+
 async def test_a_letter_that_cannot_go_back_stays(
     two: list[Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.append.conditions import AppendConditions, AppendResult, Repeated
-from fencelog.broker.append.once import is_routed_by_key, previous_partitions, route_once
+from fencelog.broker.append.once import is_routed_by_key, place_of, previous_partitions, route_once
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import LATE_GROWTH_MS, MAX_PREVIOUS_COUNTS
@@ -55,7 +55,8 @@ def test_former_partitions_are_asked_as_long_as_their_appends_are_remembered() -
 
 @pytest.mark.parametrize("key", [None, b"user-7"])
 async def test_the_first_append_is_found_where_it_was_written(key: bytes | None) -> None:
-    place = crc32c(RANGE.id if key is None else key)
+    place = place_of(KEYED, key)
+    assert place == crc32c(RANGE.id if key is None else key)
     grown = topic(1000, PreviousCount(997, 10), PreviousCount(998, 20))
     asked: list[int] = []
     original = Repeated(place % 998, 5, 1, 7)
@@ -65,13 +66,13 @@ async def test_the_first_append_is_found_where_it_was_written(key: bytes | None)
         asked.append(partition)
         return original if partition == original.partition else None
 
-    assert await route_once(grown, KEYED, key, now_us=0, find=find) is original
+    assert await route_once(grown, KEYED, place, now_us=0, find=find) is original
     assert asked == [place % 997, place % 998]
     late = 20 + WINDOW_US
-    routed = await route_once(grown, KEYED, key, now_us=late, find=find)
+    routed = await route_once(grown, KEYED, place, now_us=late, find=find)
     assert routed == (place % 1000, KEYED._replace(routed_by=1000))
     with pytest.raises(AssertionError, match="without an idempotency key"):
-        await route_once(grown, AppendConditions(), key, now_us=0, find=find)
+        await route_once(grown, AppendConditions(), place, now_us=0, find=find)
 
 
 def test_only_idempotency_keys_choose_a_partition() -> None:

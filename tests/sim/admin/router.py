@@ -9,7 +9,7 @@ from random import Random  # noqa: TID251 - for its type: the streams are the en
 from typing import Any
 
 from fencelog.broker.append.conditions import AppendResult
-from fencelog.broker.append.once import route_once
+from fencelog.broker.append.once import place_of, route_once
 from fencelog.broker.broker import Broker
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import FencelogError
@@ -69,9 +69,8 @@ class Router:
             return False
         find = partial(self._find, topic[0], want)
         try:
-            routed = await route_once(
-                topic[0], want.conditions, want.key, now_us=topic[1], find=find
-            )
+            place = place_of(want.conditions, want.key)
+            routed = await route_once(topic[0], want.conditions, place, now_us=topic[1], find=find)
         except NotFound:
             return False
         if isinstance(routed, AppendResult):

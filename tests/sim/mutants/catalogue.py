@@ -103,6 +103,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
     *mutants_broker_reads.ASKED_DIRECTLY,
+    *mutants_broker_letters.GROWN,
     *mutants_deliveries.RARE,
     *mutants_forwards.RELEASES,
     *mutants_order.RARE,

@@ -193,7 +193,7 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     }
     unused: Any = None
     if taken.calls is not None:
-        _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics)
+        _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics, once)
         endpoints |= served
     pages = Health(taking.check_ready).pages()
     return Application(endpoints, pages, unused, links, waits, metrics, produce)

@@ -90,3 +90,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
 )
+
+GROWN = (
+    Mutant(
+        # Histories have the dead letters in a partition of the same topic, by a port of their own.
+        "buried-where-it-belongs-now",
+        "SEMANTICS.md, dead letters",
+        "A burial is repeated in the partition that is chosen now, wherever the first attempt was.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.dead_letters",
+                "DeadLetterTopics.forward",
+                "routed = await self._once.route(target, _keyed(key), partition)",
+                "routed = (partition % target.config.partitions, _keyed(key))",
+            ),
+        ),
+    ),
+)
+"""A test of the part has to detect it."""

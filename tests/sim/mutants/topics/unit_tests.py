@@ -246,7 +246,10 @@ TESTS = {
         "messages-lost-in-a-pull",
     ),
     "tests/broker/subscriptions/test_owners.py": ("cursor-of-another-creator",),
-    "tests/api/subscriptions/test_dead_letters.py": ("delivered-before-its-time",),
+    "tests/api/subscriptions/test_dead_letters.py": (
+        "delivered-before-its-time",
+        "buried-where-it-belongs-now",
+    ),
     "tests/broker/commits/test_commits.py": (
         "batch-committed-again",
         "abort-without-the-marker",
