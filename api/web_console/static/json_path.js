@@ -2,26 +2,27 @@
 // Decisions on values alone.
 
 import {ExactNumber, compareNumbers} from './json.js';
+import {STRING, unquoted} from './quotes.js';
 
-const STEP = /^(?:\.([\p{L}_$][\p{L}\p{N}_$-]*|\*)|\[(\d+|\*)\]|\["([^"]*)"\])/u;
-const COMPARISON = /^(=|!=|>=|<=|>|<)(.*)$/s;
+const STEP = new RegExp(String.raw`^(?:\.([\p{L}_$][\p{L}\p{N}_$-]*|\*)|\[(\d+|\*)\]|\[(${STRING})\])`, 'u');
+const COMPARISON = new RegExp(`^(==?|!=|>=|<=|>|<)(?!=)(${STRING}|[^"'].*|)$`, 's');
 
 /** @typedef {{steps: (string | number | null)[], operator: string, text: string}} Condition */
 
-/** The condition in a word; null: it is none. A step null is any member. @param {string} word @returns {Condition | null} */
+/** The condition in a word that begins with `$`, or what is wrong with it. A step null is any member. @param {string} word @returns {Condition | string} */
 export function conditionOf(word) {
-  if (!word.startsWith('$')) return null;
   /** @type {(string | number | null)[]} */
   const steps = [];
   let rest = word.slice(1);
   for (let found = STEP.exec(rest); found; found = STEP.exec(rest)) {
     const [all, name, index, quoted] = found;
-    steps.push(name === '*' || index === '*' ? null : quoted ?? name ?? Number(index));
+    steps.push(name === '*' || index === '*' ? null : quoted !== undefined ? unquoted(quoted) : name ?? Number(index));
     rest = rest.slice(all.length);
   }
   if (rest === '') return {steps, operator: '', text: ''};
   const compared = COMPARISON.exec(rest);
-  return compared && {steps, operator: compared[1], text: compared[2].replace(/^"(.*)"$/s, '$1')};
+  if (!compared) return `“${word}” is not understood from “${rest}” on: a place is like $.order.lines[0]["a name"], with * for any member, and is compared by = != < > <= or >=.`;
+  return {steps, operator: compared[1] === '==' ? '=' : compared[1], text: unquoted(compared[2])};
 }
 
 /** All values at a place. @param {any} value @param {Condition['steps']} steps @returns {any[]} */

@@ -1,5 +1,6 @@
 // What is loaded of the messages of a partition, and the one request at a time that loads more.
 
+import {filterOf} from './filter.js';
 import {firstWithin, lastWithin, matches} from './messages_core.js';
 import {Problem, ask, partitionPath} from './service.js';
 import {signal} from './view.js';
@@ -222,11 +223,12 @@ export class MessageWindow {
     return this.alone(async (signal) => {
       const {found: before, from} = this.search.current ?? {found: 0, from: this.span.next};
       let looked = 0, found = before;
+      const wanted = filterOf(filter);
       const isOn = () => Boolean(this.search.current?.isRunning) && isWanted();
       this.search.value = {isRunning: true, found, from};
       try {
         while (isOn() && this.span.next < this.span.tail && looked < SEARCHED && found < before + FOUND) {
-          const page = await this.page({from: String(this.span.next)}, MORE, signal), messages = await chosenOf(page.messages, filter);
+          const page = await this.page({from: String(this.span.next)}, MORE, signal), messages = await chosenOf(page.messages, wanted);
           signal.throwIfAborted();
           looked += page.next - this.span.next;
           found += messages.length;
@@ -244,7 +246,7 @@ export class MessageWindow {
   }
 }
 
-/** The messages that a filter lets through. Keys and the button to stop come first. @param {Message[]} messages @param {string} filter */
+/** The messages that a filter lets through. Keys and the button to stop come first. @param {Message[]} messages @param {import('./filter.js').Filter} filter */
 async function chosenOf(messages, filter) {
   const chosen = [];
   for (let at = 0; at < messages.length; at += STEP) {

@@ -2,7 +2,7 @@
 
 import {count, exactTime} from './format.js';
 import {ExactNumber, fromJson, written} from './json.js';
-import {conditionOf, holds} from './json_path.js';
+import {holds} from './json_path.js';
 import {fromMsgpack} from './msgpack.js';
 
 /** @typedef {{offset: number, publish_time: number, base64: string, key?: string, key_base64?: string, headers?: Record<string, string> | null}} Message */
@@ -96,25 +96,22 @@ export const firstWithin = (messages, most, mostBytes) => messages.slice(0, numb
 /** The last of them. @param {Message[]} messages @param {number} most @param {number} mostBytes */
 export const lastWithin = (messages, most, mostBytes) => messages.slice(messages.length - numberWithin(messages.length, (n) => messages[messages.length - 1 - n], most, mostBytes));
 
-/**
- * Tell whether a message has all words of a filter: `key:WORD` and `header:WORD` look there, `$.a.b=1`
- * at a place in a value of JSON or MessagePack, other words anywhere, whatever their case.
- * @param {Message} message @param {string} filter
- */
-export function matches(message, filter) {
-  const words = filter.split(/\s+/).filter(Boolean);
-  if (!words.length) return true;
-  const key = keyOf(message).toLowerCase(), headers = JSON.stringify(message.headers ?? {}).toLowerCase();
+/** Tell whether a message has all that a filter asks for, whatever its case. @param {Message} message @param {import('./filter.js').Filter} filter */
+export function matches(message, {terms, mistake}) {
+  if (mistake) return false;
+  if (!terms.length) return true;
+  const key = keyOf(message).toLowerCase(), headers = Object.entries(message.headers ?? {}).map((header) => header.map((each) => each.toLowerCase()));
   const bytes = bytesOf(message.base64), text = textOf(bytes), value = (text ?? '').toLowerCase();
-  return words.every((cased) => {
-    const condition = conditionOf(cased), word = cased.toLowerCase();
-    if (condition) {
+  return terms.every((term) => {
+    if (term.kind === 'place') {
       const structure = (text === null ? undefined : fromJson(text)) ?? structureOf(bytes);
-      return structure !== undefined && holds(structure, condition);
+      return structure !== undefined && holds(structure, term.condition);
     }
-    if (word.startsWith('key:')) return key.includes(word.slice(4));
-    if (word.startsWith('header:')) return headers.includes(word.slice(7));
-    return key.includes(word) || headers.includes(word) || value.includes(word);
+    const has = (/** @type {string} */ part) => part.includes(term.text);
+    if (term.kind === 'key') return has(key);
+    if (term.kind === 'header' && term.name !== null) return headers.some(([name, content]) => name === term.name && has(content));
+    const isInHeaders = headers.some((header) => header.some(has));
+    return term.kind === 'header' ? isInHeaders : isInHeaders || has(key) || has(value);
   });
 }
 

@@ -2,6 +2,7 @@
 
 import {appendForm} from './append_form.js';
 import {copy} from './copyable.js';
+import {filterOf} from './filter.js';
 import {MORE, MessageWindow, OLDER} from './message_window.js';
 import {answered, empty, field, link} from './parts.js';
 import {count, plural, size} from './format.js';
@@ -111,11 +112,12 @@ class Messages extends View {
   filtered() {
     const filter = params.value.filter ?? '', all = this.loaded.messages.value, before = this.verdicts;
     if (!filter) return all;
+    const wanted = filterOf(filter);
     if (before.filter === filter && before.all === all) return before.found;
     const of = before.filter === filter ? before.of : new WeakMap();
     const found = all.filter((each) => {
       let is = of.get(each);
-      if (is === undefined) of.set(each, is = matches(each, filter));
+      if (is === undefined) of.set(each, is = matches(each, wanted));
       return is;
     });
     this.verdicts = {filter, of, all, found};
@@ -136,7 +138,7 @@ class Messages extends View {
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),
       view === 'compacted' && h('p', {class: 'muted', key: 'view'}, 'The newest message of every key, and all messages without one; above what is compacted by now, it is the log. Offsets have gaps.'),
       h('div', {class: 'fields', key: 'filter'},
-        field('Filter what is loaded (words, key:…, header:…, $.order.total>100)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
+        field('Filter what is loaded (words, "some words", key:…, header:name=…, $.order.total>100)', h('input', {type: 'search', 'data-filter': true, value: filter, autocomplete: 'off', oninput: (/** @type {any} */ event) => adjust({filter: event.target.value})})),
         h('button', {type: 'button', onclick: () => this.saveShown()}, 'Download as NDJSON')),
       this.outside() ?? answered(this.loaded.shown.value, 'the messages', () => this.list(filter), () => this.read()),
       this.chosen.value && this.detail(this.chosen.value),
@@ -175,7 +177,7 @@ class Messages extends View {
       !isSearching && [
         older > 0 && button('older', `Load ${count(Math.min(older, OLDER))} older`, () => this.older()),
         more > 0 && button('more', `Load ${count(Math.min(more, MORE))} more`, () => this.loaded.more()),
-        more > 0 && filter && !this.loaded.isLive.value && button('search', 'Search further', () => this.searchOn())]);
+        more > 0 && filter && !filterOf(filter).mistake && !this.loaded.isLive.value && button('search', 'Search further', () => this.searchOn())]);
   }
 
   /** What a search beyond what was loaded has found. */
@@ -188,7 +190,8 @@ class Messages extends View {
 
   /** @param {string} filter */
   nothing(filter) {
-    const {span: {next, tail}, messages} = this.loaded;
+    const {span: {next, tail}, messages} = this.loaded, {mistake} = filterOf(filter);
+    if (mistake) return empty('The filter is not understood', mistake);
     if (!filter || !messages.value.length) return empty('There is no message here', 'The tail is reached. Messages appear here when they are appended and the tail is followed.');
     return empty('No loaded message matches', tail > next ? 'The filter looks at what is loaded: search further, load more, or change it.' : 'The filter looks at what is loaded, which reaches the tail: change it.');
   }

@@ -299,7 +299,8 @@ async def test_the_next_cut_says_what_it_waits_for(
 
 
 async def core(modules: Page, expression: str) -> Any:
-    code = f"async () => {{ const m = await import('./messages_core.js'); return {expression} }}"
+    code = f"""async () => {{ const m = await import('./messages_core.js');
+        const {{filterOf}} = await import('./filter.js'); return {expression} }}"""
     return await modules.evaluate(code)
 
 
@@ -376,28 +377,81 @@ async def test_a_structure_in_messagepack_is_shown_and_a_lone_byte_is_not(module
         ("$.order.lines[*].sku=pear", True),
         ("$.order.*[1].sku=apple", False),
         ("$.total>100", True),
+        ("$.total==120", True),
         ("$.total<=119", False),
         ("$.total!=120", False),
         ('$["a.b"]=null', True),
         ("$.constructor", False),
+        ("$['a.b']", True),
+        ('$["say \\"hi\\""]=x', True),
+        ('$.name="a b"', True),
+        ("$.name='a b' $.total", True),
+        ('$.name="a  b"', False),
         ("$..total", False),
     ],
 )
 async def test_a_filter_looks_at_a_place_in_a_value(modules: Page, word: str, holds: bool) -> None:
-    value = '{order: {lines: [{sku: "Apple"}, {sku: "pear"}]}, total: 120, "a.b": null}'
+    value = '{order: {lines: [{sku: "Apple"}, {sku: "pear"}]}, total: 120, "a.b": null, '
+    value += """name: "A b", 'say "hi"': "x"}"""
     found = await core(
-        modules, f"m.matches({{base64: btoa(JSON.stringify({value}))}}, {json.dumps(word)})"
+        modules,
+        f"m.matches({{base64: btoa(JSON.stringify({value}))}}, filterOf({json.dumps(word)}))",
     )
     assert found is holds
 
 
-async def test_a_filter_looks_at_keys_headers_and_values(modules: Page) -> None:
-    found = await core(
-        modules,
-        """['order', 'key:k1', 'header:trace', 'k1 order', 'key:order', ''].map((filter) =>
-            m.matches({base64: btoa('Order'), key: 'K1', headers: {trace: 'x'}}, filter))""",
-    )
-    assert found == [True, True, True, True, False, True]
+@pytest.mark.parametrize(
+    ("filter_", "found"),
+    [
+        ("order", True),
+        ("key:k1", True),
+        ("key:order", False),
+        ("k1 order", True),
+        ("", True),
+        ('"an order"', True),
+        ('"order an"', False),
+        ("'an order'", True),
+        ("it's", True),
+        ("'it's", False),
+        ("header:trace", True),
+        ('header:":"', False),
+        ("header:trace=a", True),
+        ("header:trace=b", False),
+        ('header:Team="x y"', True),
+        ("header:team=trace", False),
+        ("a,b", False),
+        ("$5", True),
+    ],
+)
+async def test_a_filter_looks_at_keys_headers_and_values(
+    modules: Page, filter_: str, found: bool
+) -> None:
+    message = """{base64: btoa("An Order. It's $5"), key: 'K1',
+        headers: {Trace: 'a', team: 'a x Y'}}"""
+    assert await core(modules, f"m.matches({message}, filterOf({json.dumps(filter_)}))") is found
+
+
+@pytest.mark.parametrize(
+    ("word", "rest"),
+    [
+        ("$..a", "..a"),
+        ("$.a[?(@.b)]", "[?(@.b)]"),
+        ("$.a[1:2]", "[1:2]"),
+        ("$.a['b", "['b"),
+        ('$.a="b', '="b'),
+        ("$.a=='b'x", "=='b'x"),
+        ("$.a!", "!"),
+    ],
+)
+async def test_a_filter_says_what_it_does_not_understand(
+    modules: Page, word: str, rest: str
+) -> None:
+    """Such a filter lets nothing through."""
+    code = f"""[filterOf({json.dumps("x " + word)})].map((each) =>
+        [each.mistake, m.matches({{base64: btoa('x')}}, each)])[0]"""
+    mistake, found = await core(modules, code)
+    assert mistake.startswith(f"“{word}” is not understood from “{rest}” on: a place is like")
+    assert found is False
 
 
 @pytest.mark.parametrize(
@@ -480,7 +534,7 @@ async def test_a_filter_compares_numbers_digit_by_digit(
     modules: Page, word: str, holds: bool
 ) -> None:
     value = f"{{base64: btoa({json.dumps(BIG)})}}"
-    assert await core(modules, f"m.matches({value}, {json.dumps(word)})") is holds
+    assert await core(modules, f"m.matches({value}, filterOf({json.dumps(word)}))") is holds
 
 
 async def test_what_is_nested_too_deeply_in_json_is_left_out(modules: Page) -> None:

@@ -333,6 +333,18 @@ async def test_a_search_goes_on_beyond_what_is_loaded_until_it_is_stopped(
         await expect(about).to_contain_text("to 40,000: 1 message found.", timeout=SLOW_MS)
 
 
+async def test_a_filter_that_is_not_understood_finds_nothing_and_says_why(
+    open_page: OpenPage,
+) -> None:
+    async with open_page(f"?screen=messages&topic={TOPIC}&partition=0") as page:
+        await page.wait_for_selector(".row")
+        await page.keyboard.press("/")
+        await page.keyboard.type("$..order")
+        picture = page.locator("[data-picture=empty]")
+        await expect(picture).to_contain_text("The filter is not understood")
+        await expect(picture).to_contain_text("“$..order” is not understood from “..order” on")
+
+
 async def test_the_compacted_view_is_beside_the_log(
     open_page: OpenPage, http: httpx.AsyncClient
 ) -> None:
