@@ -1,4 +1,4 @@
-"""The endpoints that administer: topics, namespaces, partitions, brokers, self-healing, events.
+"""The endpoints that administer: topics, namespaces, partitions, brokers, self-healing.
 
 Imports of its package: ``admin.doctor``, ``http``, ``routing``, ``streams``, ``subscriptions``.
 """

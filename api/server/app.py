@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fencelog.api.admin.event_log import EventLog, EventTopic
+from fencelog.api.admin.events.log import EventLog, EventTopic
 from fencelog.api.admin.ledger_view import LedgerView
 from fencelog.api.admin.partition_admin import PartitionAdmin
 from fencelog.api.http.accept import preferred

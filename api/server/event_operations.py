@@ -8,8 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fencelog.api.admin.event_log import EVENTS_PATH
-from fencelog.api.admin.events_core import EVENT_PARAMETERS, EventPage
+from fencelog.api.admin.events.core import EVENT_PARAMETERS, EventPage
+from fencelog.api.admin.events.log import EVENTS_PATH
 from fencelog.api.server.limits import MAX_ANSWERS_TOGETHER
 from fencelog.api.server.operation import NDJSON, Lines, Operation
 from fencelog.api.server.parameters import OWNER, PREFER, Shape

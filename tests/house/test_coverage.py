@@ -71,7 +71,7 @@ CORES = {
     "bookie/format/runs.py": ["tests/bookie/format/test_runs.py"],
     "broker/cluster/balance_core.py": ["tests/broker/cluster/test_balance_core.py"],
     "broker/cluster/events_core.py": ["tests/broker/cluster/test_events_core.py"],
-    "api/admin/events_core.py": ["tests/api/admin/test_events_core.py"],
+    "api/admin/events/core.py": ["tests/api/admin/events/test_core.py"],
     "api/admin/doctor/core.py": ["tests/api/admin/doctor/test_core.py"],
     "api/admin/doctor/bookies_core.py": ["tests/api/admin/doctor/test_bookies_core.py"],
     "api/admin/doctor/brokers_core.py": ["tests/api/admin/doctor/test_brokers_core.py"],

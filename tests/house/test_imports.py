@@ -63,7 +63,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"client", "console", "http"},
         {"metrics", "processes.logs", "processes.traces", "routing", "web_console"},
         {"admin.doctor", "streams", "subscriptions"},
-        {"admin", "produce", "read"},
+        {"admin", "admin.events", "produce", "read"},
         {"server"},
         {"processes"},
         {"local_cluster"},

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from fencelog.api.admin.event_log import EVENTS_PATH
+from fencelog.api.admin.events.log import EVENTS_PATH
 from fencelog.broker.cluster.events_core import EventKind
 from tests.api.web_console.conftest import OpenPage, answer_part, reads
 from tests.api.web_console.keyboard import tab_to

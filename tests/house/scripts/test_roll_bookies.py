@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
-from tests.support.house import ROOT
+from tests.house.scripts.kubectl import run_script
 
 KUBECTL = """#!/bin/bash
 echo "$*" >> "$PLACE/calls"
@@ -29,22 +27,12 @@ esac
 
 def roll(place: Path) -> tuple[int, str, list[str]]:
     """The exit code, the output, and each call of kubectl, partitions as numbers."""
-    programs = place / "bin"
-    programs.mkdir()
-    for name, text in (("kubectl", KUBECTL), ("sleep", "#!/bin/bash\n")):
-        (programs / name).write_text(text, "utf-8")
-        (programs / name).chmod(0o755)
-    done = subprocess.run(
-        [ROOT / "k8s/roll_bookies.sh", "kubectl", "change-the-pods"],
-        env={"PATH": f"{programs}:{os.environ['PATH']}", "PLACE": str(place)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    script = "roll_bookies.sh"
+    code, output, calls = run_script(
+        place, KUBECTL, script, "kubectl", "change-the-pods", sleep=":"
     )
-    calls = (place / "calls").read_text("utf-8").splitlines()
     short = [re.sub(r'.*"partition": (\d+)}.*', r"partition \1", call) for call in calls]
-    return done.returncode, done.stdout, [call.removeprefix("-n fencelog ") for call in short]
+    return code, output, [call.removeprefix("-n fencelog ") for call in short]
 
 
 LOOK = [

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
-from tests.support.house import ROOT
+import pytest
+
+from tests.house.scripts.kubectl import run_script
 
 KUBECTL = """#!/bin/bash
 shift 2 # -n fencelog
 echo "$*" >> "$PLACE/calls"
 case "$*" in
+    *spec.replicas*) printf 5 ;;
     "get statefulset/bookie"*) printf registry.example.org/fencelog@sha256:12 ;;
     "create -o name -f -") cat > "$PLACE/job"; echo job.batch/decommission-bookie-4-x ;;
     "get job.batch/decommission-bookie-4-x"*)
@@ -22,27 +23,16 @@ esac
 """
 
 
-def decommission(place: Path, over: str) -> tuple[int, str, str, list[str]]:
-    """The exit code, both outputs, and each call of kubectl; ``over``: the conditions of the Job,
+def decommission(
+    place: Path, over: str = "Complete", bookie: str = "bookie-4"
+) -> tuple[int, str, list[str]]:
+    """The exit code, the output, and each call of kubectl; ``over``: the conditions of the Job,
     from the second look on."""
-    programs = place / "bin"
-    programs.mkdir()
-    for name, text in (("kubectl", KUBECTL), ("sleep", "#!/bin/bash\n")):
-        (programs / name).write_text(text, "utf-8")
-        (programs / name).chmod(0o755)
-    done = subprocess.run(
-        [ROOT / "k8s/decommission.sh", "bookie-4"],
-        env={"PATH": f"{programs}:{os.environ['PATH']}", "PLACE": str(place), "OVER": over},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return done.returncode, done.stdout, done.stderr, (place / "calls").read_text().splitlines()
+    return run_script(place, KUBECTL, "decommission.sh", bookie, OVER=over)
 
 
 def test_it_ends_when_its_own_job_is_complete(tmp_path: Path) -> None:
-    code, output, _, calls = decommission(tmp_path, "SuccessCriteriaMet Complete")
+    code, output, calls = decommission(tmp_path, "SuccessCriteriaMet Complete")
     assert code == 0
     assert "what the Job said" in output
     looks = [call for call in calls if call.startswith("get job")]
@@ -51,16 +41,24 @@ def test_it_ends_when_its_own_job_is_complete(tmp_path: Path) -> None:
 
 
 def test_a_refusal_ends_it_and_says_why(tmp_path: Path) -> None:
-    code, output, error, _ = decommission(tmp_path, "FailureTarget Failed")
+    code, output, _ = decommission(tmp_path, "FailureTarget Failed")
     assert code == 1
     assert "what the Job said" in output
-    assert "bookie-4 stays" in error
+    assert "bookie-4 stays" in output
 
 
 def test_the_job_has_the_image_that_bookies_run_and_names_the_bookie(tmp_path: Path) -> None:
-    decommission(tmp_path, "Complete")
+    decommission(tmp_path)
     job = (tmp_path / "job").read_text("utf-8")
     assert "image: registry.example.org/fencelog@sha256:12\n" in job
     assert "generateName: decommission-bookie-4-\n" in job
     assert "- bookie-4\n" in job
     assert "IMAGE" not in job
+
+
+@pytest.mark.parametrize("bookie", ["bookie-3", "bookie-5", "4"])
+def test_only_the_pod_that_goes_first_is_taken_out(tmp_path: Path, bookie: str) -> None:
+    code, output, calls = decommission(tmp_path, bookie=bookie)
+    assert code == 2
+    assert f"the StatefulSet removes bookie-4 first, not {bookie}" in output
+    assert not any(call.startswith("create") for call in calls)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fencelog.api.admin.events_core import (
+from fencelog.api.admin.events.core import (
     EVENT_PARAMETERS,
     EventPage,
     EventQuery,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
-from tests.support.house import ROOT
+from tests.house.scripts.kubectl import run_script
 
 KUBECTL = """#!/bin/bash
 shift 2 # -n fencelog
@@ -31,20 +29,7 @@ esac
 
 def restore(place: Path, *arguments: str) -> tuple[int, str, list[str]]:
     """The exit code, the output, and each call of kubectl."""
-    programs = place / "bin"
-    programs.mkdir()
-    (programs / "kubectl").write_text(KUBECTL, "utf-8")
-    (programs / "kubectl").chmod(0o755)
-    done = subprocess.run(
-        [ROOT / "k8s/restore_zookeeper.sh", *arguments],
-        env={"PATH": f"{programs}:{os.environ['PATH']}", "PLACE": str(place)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    calls = (place / "calls").read_text("utf-8").splitlines()
-    return done.returncode, done.stdout + done.stderr, calls
+    return run_script(place, KUBECTL, "restore_zookeeper.sh", *arguments)
 
 
 BACKUP = "2026-11-23T20-15-00Z"

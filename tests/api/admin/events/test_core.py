@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.api.admin.events_core import EventQuery, read_query, shown, summary
+from fencelog.api.admin.events.core import EventQuery, read_query, shown, summary
 from fencelog.broker.cluster.events_core import Event, EventKind, OwnerEnd, PreviousOwner
 from fencelog.broker.limits import MAX_EVENTS_PAGE
 from fencelog.ledgers.errors import ErrorCode, FencelogError

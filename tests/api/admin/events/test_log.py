@@ -137,7 +137,7 @@ async def test_until_ends_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.01)
         await record(site, 2, EventKind.TRIM)
         for late_us in (0, 10**9, 2**62):  # what comes later is not read, or is left out
-            monkeypatch.setattr("fencelog.api.admin.event_log._LATE_US", late_us)
+            monkeypatch.setattr("fencelog.api.admin.events.log._LATE_US", late_us)
             for query in ({}, {"after": 0}):
                 page = await events(site, until=time_us, kind="trim", **query)
                 assert len(page["events"]) == 3
