@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.api.admin import event_log
+from fencelog.api.admin.events import log as event_log
 from fencelog.broker.cluster.events_core import EVENTS_TOPIC, EventKind
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.record_batch import Message
