@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
 
-    from fencelog.spark_connector.write.target import Target
+    from fencelog.spark_connector.write.target import WriteTarget
 
 FORMAT = "fencelog"
 
@@ -152,7 +152,7 @@ def _check_table(options: ReadOptions) -> None:
         )
 
 
-def _reached(options: WriteOptions) -> Target:
+def _reached(options: WriteOptions) -> WriteTarget:
     from fencelog.spark_connector.write.target import reached
 
     return asyncio.run(reached(options))

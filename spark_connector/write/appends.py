@@ -15,7 +15,7 @@ from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.write.batches import Gathered, encode, route, split
 from fencelog.spark_connector.write.rows import take_rows
-from fencelog.spark_connector.write.target import Job, Target, spread_of_batch
+from fencelog.spark_connector.write.target import Job, WriteTarget, spread_of_batch
 
 IN_FLIGHT = 4
 """The record batches of a task that are sent, or wait for the one before them in their partition;
@@ -26,7 +26,7 @@ Append = Callable[[int, bytes, int], Awaitable[object]]
 
 
 async def append_all(
-    rows: Iterator[pa.RecordBatch], target: Target, *, turn: int, job: Job | None
+    rows: Iterator[pa.RecordBatch], target: WriteTarget, *, turn: int, job: Job | None
 ) -> int:
     """Append all rows of a task; return how many. ``turn``: rows without a key go to this partition
     (modulo their number). ``job``: number them for it, so that a repetition appends nothing twice;
@@ -50,22 +50,22 @@ async def _append_all(
 ) -> int:
     gathered, count = Gathered(), 0
     async with task_group() as group:
-        lanes = _Lanes(group, append)
+        ordered = _OrderedAppends(group, append)
 
         async def write(batch: pa.RecordBatch) -> None:
             nonlocal count
             count += batch.num_rows
             places = route(batch, partitions, turn % partitions)
             for partition, part in gathered.add(split(batch, places)):
-                await lanes.append(partition, part)
+                await ordered.append(partition, part)
 
         await take_rows(rows, write)
         for partition, part in gathered.rest():
-            await lanes.append(partition, part)
+            await ordered.append(partition, part)
     return count
 
 
-class _Lanes:
+class _OrderedAppends:
     """The appends of a task: those to one partition one after the other, in order, those to several
     together."""
 
@@ -74,7 +74,8 @@ class _Lanes:
         self._append = append
         self._slots = anyio.Semaphore(IN_FLIGHT)
         self._last: dict[int, anyio.Event] = {}
-        """What is set when the latest append to a partition is done; after an error it never is."""
+        """The event of each partition that is set when its latest append is done; after an error it
+        never is."""
 
     async def append(self, partition: int, rows: pa.RecordBatch) -> None:
         """Have rows appended; return when few appends wait. The group raises their errors."""

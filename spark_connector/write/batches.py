@@ -22,8 +22,8 @@ TARGET_BYTES = 2 * MIB
 below the largest."""
 
 ROW_BYTES = 24
-"""What a row or a header costs beside its bytes, about: so that rows without any are fewer than
-MAX_BATCH_MESSAGES, too."""
+"""The cost of a row or a header beside its bytes, about; large enough for a record batch of empty
+rows to have fewer than MAX_BATCH_MESSAGES."""
 
 _INT32 = np.dtype("<i4")
 _TIME = pa.timestamp("us", tz="UTC")

@@ -30,7 +30,7 @@ from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
     Job,
-    Target,
+    WriteTarget,
     partitions_of_batch,
     unkeyed_partition,
 )
@@ -71,7 +71,9 @@ class TaskLedgers:
     ledgers: tuple[LedgerOfTask, ...]
 
 
-async def write_ledgers(rows: Iterator[pa.RecordBatch], target: Target, job: Job) -> TaskLedgers:
+async def write_ledgers(
+    rows: Iterator[pa.RecordBatch], target: WriteTarget, job: Job
+) -> TaskLedgers:
     """Write all rows of a task; on return all are durable, and in no log yet. Raises
     FencelogError."""
     options = target.options

@@ -23,7 +23,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """The topic as the driver found it. Tasks spread their rows over so many ``partitions``, also
     while the topic gets more of them."""
 
@@ -31,19 +31,19 @@ class Target:
     partitions: int
 
 
-async def reached(options: WriteOptions) -> Target:
+async def reached(options: WriteOptions) -> WriteTarget:
     """Find a server that answers, and the topic's partitions. Raises NO_OWNER within seconds,
     TOPIC_NOT_FOUND."""
     try:
         options = replace(options, servers=await servers_that_answer(options.servers))
         async with FencelogClient(options.servers) as client:
             topic = await retry_not_applied(lambda: client.topic(options.topic))
-        return Target(options, int(topic["partitions"]))
+        return WriteTarget(options, int(topic["partitions"]))
     except FencelogError as error:
         raise located(error, options) from error
 
 
-async def partitions_of_batch(client: FencelogClient, target: Target, job: Job) -> int:
+async def partitions_of_batch(client: FencelogClient, target: WriteTarget, job: Job) -> int:
     """Return the number of partitions that the batch is spread over: that of an earlier attempt,
     which may have committed to some of them, else the one that the driver found."""
     commits = PartitionCommits(client, target.options.topic, 0, job.name)
@@ -53,7 +53,7 @@ async def partitions_of_batch(client: FencelogClient, target: Target, job: Job) 
     return target.partitions
 
 
-async def spread_of_batch(client: FencelogClient, target: Target, job: Job) -> int:
+async def spread_of_batch(client: FencelogClient, target: WriteTarget, job: Job) -> int:
     """Return the number of partitions that the batch is spread over, which its first attempt has
     stored in partition 0; store the one that the driver found, if this is the first.
 

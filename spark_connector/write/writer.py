@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
     from fencelog.spark_connector.write.segments import TaskLedgers
-    from fencelog.spark_connector.write.target import Job, Target
+    from fencelog.spark_connector.write.target import Job, WriteTarget
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -54,7 +54,7 @@ class TaskOutcome(WriterCommitMessage):
 class FencelogWriter(DataSourceArrowWriter):
     """The writer of a table that ends: at least once, or all of it by one commit a partition."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         if target.options.exactly_once is ExactlyOnce.DEDUP:
             raise wrong("option 'exactlyOnce' is 'dedup', which is for streams: they have batches")
         self._target = target
@@ -76,7 +76,7 @@ class _StreamWriter:
     """The writer of a stream, whose batches are numbered. Spark makes one for the tasks of a batch,
     and another one for its commit."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
@@ -93,7 +93,7 @@ class FencelogStreamWriter(_StreamWriter, DataSourceStreamArrowWriter):
     """The writer of a stream."""
 
 
-def _write(rows: Iterator[pa.RecordBatch], target: Target, job: Job | None) -> TaskOutcome:
+def _write(rows: Iterator[pa.RecordBatch], target: WriteTarget, job: Job | None) -> TaskOutcome:
     from fencelog.spark_connector.write.appends import append_all
     from fencelog.spark_connector.write.segments import write_ledgers
 
@@ -111,14 +111,14 @@ def _write(rows: Iterator[pa.RecordBatch], target: Target, job: Job | None) -> T
 
 
 def _commit(
-    messages: Sequence[WriterCommitMessage | None], target: Target, *, is_stream: bool
+    messages: Sequence[WriterCommitMessage | None], target: WriteTarget, *, is_stream: bool
 ) -> None:
     from fencelog.spark_connector.write.segments import commit
 
     _run(commit(_ledgers_of(messages), target.options, is_stream=is_stream), target)
 
 
-def _abort(messages: Sequence[WriterCommitMessage | None], target: Target) -> None:
+def _abort(messages: Sequence[WriterCommitMessage | None], target: WriteTarget) -> None:
     from fencelog.spark_connector.write.segments import abort
 
     with suppress(FencelogError):  # Spark tells why it aborts; the sweep deletes what is left
@@ -131,7 +131,7 @@ def _ledgers_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskLedg
     return [each.ledgers for each in outcomes if each.ledgers is not None]
 
 
-def _run(work: Awaitable[T], target: Target) -> T:
+def _run(work: Awaitable[T], target: WriteTarget) -> T:
     from fencelog.spark_connector.write.target import located
 
     async def run() -> T:

@@ -14,7 +14,7 @@ from tests.spark.support.recipes import problems_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILLER = b"." * 300
+FILLER = b"." * 600
 """Makes a task's first rows enough for a record batch: they are written before the next ones."""
 
 

@@ -25,7 +25,7 @@ from fencelog.spark_connector.source import FencelogDataSource, FencelogReader, 
 from fencelog.spark_connector.stream.options import parse_stream_options
 from fencelog.spark_connector.stream.reader import FencelogStreamReader
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
-from fencelog.spark_connector.write.target import Target, reached
+from fencelog.spark_connector.write.target import WriteTarget, reached
 from fencelog.spark_connector.write.writer import FencelogStreamWriter, FencelogWriter, TaskOutcome
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class FailingDataSource(FencelogDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> _StreamWriter:
         return _StreamWriter(self._planned, self._reached(schema, overwrite=overwrite))
 
-    def _reached(self, schema: StructType, *, overwrite: bool) -> Target:
+    def _reached(self, schema: StructType, *, overwrite: bool) -> WriteTarget:
         return anyio.run(reached, self._write_options(schema, overwrite))
 
 

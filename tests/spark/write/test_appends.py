@@ -20,7 +20,7 @@ from fencelog.spark_connector.write import batches
 from fencelog.spark_connector.write.appends import IN_FLIGHT, append_all
 from fencelog.spark_connector.write.batches import ROW_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
-from fencelog.spark_connector.write.target import Job, Target, reached
+from fencelog.spark_connector.write.target import Job, WriteTarget, reached
 
 TARGET_BYTES = 64 * KIB
 FILLER = b"x" * (TARGET_BYTES // 4)
@@ -51,7 +51,7 @@ async def numbers_in(client: FencelogClient, topic: str, partition: int = 0) -> 
     return found
 
 
-async def target_of(server: str, topic: str) -> Target:
+async def target_of(server: str, topic: str) -> WriteTarget:
     return await reached(WriteOptions((server,), topic, ExactlyOnce.DEDUP))
 
 
@@ -131,7 +131,7 @@ async def test_an_append_that_is_refused_ends_the_task(
 
 
 async def attempt(
-    target: Target, numbers: range, *, batch: int = 1, at_once: int = 100, partitions: int = 1
+    target: WriteTarget, numbers: range, *, batch: int = 1, at_once: int = 100, partitions: int = 1
 ) -> None:
     rows = rows_of(numbers, at_once=at_once, partitions=partitions)
     await append_all(rows, target, turn=0, job=Job("spark-query", batch))
@@ -179,7 +179,7 @@ async def test_a_batch_goes_to_the_partitions_of_its_first_attempt(
     await client.create_topic(topic, partitions=2)
     keyed = [b"%d" % number for number in range(50)]
 
-    async def write(target: Target, batch: int) -> None:
+    async def write(target: WriteTarget, batch: int) -> None:
         rows = pa.RecordBatch.from_pydict({"key": keyed, "value": [b"%06d" % n for n in range(50)]})
         job = Job("spark-query", batch)
         await append_all(iter([rows]), target, turn=0, job=job)

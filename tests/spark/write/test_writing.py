@@ -19,7 +19,7 @@ from fencelog.spark_connector.write import segments
 from fencelog.spark_connector.write.batches import TARGET_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.segments import TaskLedgers, write_ledgers
-from fencelog.spark_connector.write.target import Job, Target, reached
+from fencelog.spark_connector.write.target import Job, WriteTarget, reached
 from tests.spark.support.copies import Copy
 from tests.spark.support.streams import HAS_LIMITS, batches
 
@@ -202,7 +202,11 @@ def rows_of(*values: bytes) -> Iterator[pa.RecordBatch]:
 
 
 async def attempt(
-    options: WriteOptions, batch: int, numbers: range = range(30), *, target: Target | None = None
+    options: WriteOptions,
+    batch: int,
+    numbers: range = range(30),
+    *,
+    target: WriteTarget | None = None,
 ) -> TaskLedgers:
     """Write these numbers as one task of the batch. ``target``: that of its driver, if it has begun
     before."""
