@@ -6,8 +6,7 @@
 //   header:NAME=WORD         in the value of the header of that name
 //   $.a.b[0]["some name"]=1  at a place in a value of JSON or MessagePack
 
-import {conditionOf} from './json_path.js';
-import {STRING, unquoted} from './quotes.js';
+import {STRING, conditionOf, unquoted} from './json_path.js';
 
 /** @typedef {{kind: 'place', condition: import('./json_path.js').Condition} | {kind: 'any' | 'key', text: string} | {kind: 'header', name: string | null, text: string}} Term */
 

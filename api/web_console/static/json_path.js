@@ -2,10 +2,15 @@
 // Decisions on values alone.
 
 import {ExactNumber, compareNumbers} from './json.js';
-import {STRING, unquoted} from './quotes.js';
 
+/** Text in double or single quotes, in which a backslash takes the next character as it is. */
+export const STRING = String.raw`"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'`;
+const WHOLE = new RegExp(`^(?:${STRING})$`, 's');
 const STEP = new RegExp(String.raw`^(?:\.([\p{L}_$][\p{L}\p{N}_$-]*|\*)|\[(\d+|\*)\]|\[(${STRING})\])`, 'u');
 const COMPARISON = new RegExp(`^(==?|!=|>=|<=|>|<)(?!=)(${STRING}|[^"'].*|)$`, 's');
+
+/** A word without the quotes around it. @param {string} word */
+export const unquoted = (word) => (WHOLE.test(word) ? word.slice(1, -1).replace(/\\(.)/gs, '$1') : word);
 
 /** @typedef {{steps: (string | number | null)[], operator: string, text: string}} Condition */
 

@@ -9,8 +9,9 @@ import './screen_subscriptions.js';
 import './screen_topic.js';
 import './screen_topics.js';
 import {to} from './parts.js';
-import {follow, params} from './route.js';
-import {View, h, signal} from './view.js';
+import {arrivals, follow, params} from './route.js';
+import {areShortcutsOn, turnShortcuts} from './shortcuts.js';
+import {View, effect, h, signal} from './view.js';
 
 /** The screens by their name in the address: their element, their title, whether navigation has them. */
 const SCREENS = /** @type {Record<string, {element: string, title: string, isListed: boolean}>} */ ({
@@ -36,13 +37,29 @@ class Console extends View {
     const onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
     this.addEventListener('click', follow);
     document.addEventListener('keydown', onKey);
-    this.endings.push(() => document.removeEventListener('keydown', onKey));
+    let shown = params.current.screen;
+    this.endings.push(() => document.removeEventListener('keydown', onKey), effect(() => {
+      const isFirst = arrivals.value === 0, {screen} = params.current;
+      if (!isFirst) queueMicrotask(() => this.arrive(screen !== shown));
+      shown = screen;
+    }));
+  }
+
+  /** Put the focus on the title where the screen is another one, or what had it is gone. @param {boolean} isOther */
+  arrive(isOther) {
+    if (!isOther && document.activeElement !== document.body) return;
+    const main = /** @type {HTMLElement} */ (this.querySelector('main')), title = main.querySelector('h1');
+    if (title) title.tabIndex = -1;
+    (title ?? main).focus({preventScroll: true});
+    if (isOther) scrollTo(0, 0);
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
     const at = /** @type {HTMLElement} */ (event.target);
-    if (event.ctrlKey || event.altKey || event.metaKey || at.matches?.('input, textarea, select')) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || at.matches?.('input:not([type=checkbox]), textarea, select')) return;
+    if (event.key === 'Escape') this.areKeysShown.value = false;
+    if (!areShortcutsOn.current) return;
     const goes = this.afterG && {o: 'overview', t: 'topics', s: 'subscriptions', c: 'cluster'}[event.key];
     this.afterG = event.key === 'g';
     if (goes) {
@@ -54,8 +71,6 @@ class Console extends View {
       filter.focus();
     } else if (event.key === '?') {
       this.areKeysShown.value = !this.areKeysShown.value;
-    } else if (event.key === 'Escape') {
-      this.areKeysShown.value = false;
     }
   }
 
@@ -71,7 +86,8 @@ class Console extends View {
         h('nav', {'aria-label': 'Screens'}, listed.map(([name, each]) => h('a', {key: name, href: to(name), 'data-screen': name,
           'aria-current': name === (UNDER[screen] ?? screen) ? 'page' : null}, each.title)),
         h('button', {type: 'button', class: 'plain', 'aria-expanded': String(this.areKeysShown.value), onclick: () => { this.areKeysShown.value = !this.areKeysShown.value; }}, 'Keys ?'))),
-      this.areKeysShown.value && h('section', {class: 'panel keys', key: 'keys', 'aria-label': 'Keys'}, h('dl', null, KEYS.map(([key, about]) => [h('dt', null, h('kbd', null, key)), h('dd', null, about)]))),
+      this.areKeysShown.value && h('section', {class: 'panel keys', key: 'keys', 'aria-label': 'Keys'}, h('dl', null, KEYS.map(([key, about]) => [h('dt', null, h('kbd', null, key)), h('dd', null, about)])),
+        h('label', null, h('input', {type: 'checkbox', checked: areShortcutsOn.value, onchange: (/** @type {any} */ event) => turnShortcuts(event.target.checked)}), ' Letters and signs are shortcuts on every screen; those of the ledger chain, where it has the focus, always are.')),
       h('main', {id: 'content', tabindex: -1, key: 'main'}, found
         ? h(found.element, {live: true, key: `${screen} ${topic ?? ''} ${partition ?? ''} ${subscription ?? ''}`})
         : h('div', {class: 'picture refused', role: 'alert', 'data-picture': 'refused'}, h('h1', null, 'There is no such screen'), h('p', null, h('a', {href: to('overview')}, 'To the overview')))),

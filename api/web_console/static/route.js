@@ -10,9 +10,15 @@ function read() {
   return Object.fromEntries(new URLSearchParams(location.search));
 }
 
-addEventListener('popstate', () => {
+/** How often another address was gone to. */
+export const arrivals = signal(0);
+
+addEventListener('popstate', arrive);
+
+function arrive() {
   params.value = read();
-});
+  arrivals.value += 1;
+}
 
 /**
  * The address with these parameters alone.
@@ -27,7 +33,7 @@ export function address(wanted) {
 /** Go to the address with these parameters alone. @param {Record<string, any>} wanted */
 export function go(wanted) {
   history.pushState(null, '', address(wanted));
-  params.value = read();
+  arrive();
 }
 
 /** Change some parameters; without a step to go back to. @param {Record<string, any>} changes */

@@ -11,6 +11,9 @@ const PAGE_ROWS = 15;
 /** @returns {Sight} */
 export const atTop = () => ({top: 0, height: 480});
 
+/** The id of a row's element: it has no blank, which would make two of it. @param {string} id */
+const elementOf = (id) => encodeURIComponent(id);
+
 /**
  * @template T
  * @param {{name: string, look?: string, items: T[], idOf: (item: T) => string, chosen: string | null, sight: import('./view.js').Signal<Sight>,
@@ -19,10 +22,10 @@ export const atTop = () => ({top: 0, height: 480});
 export function rowList({name, look = '', items, idOf, chosen, sight, cells, choose, open = choose}) {
   const {top, height} = sight.value, {first, end} = windowOf(items.length, top, height, ROW_PX);
   const shown = items.slice(first, end);
-  return h('div', {class: 'list', role: 'listbox', 'aria-label': name, tabindex: 0, key: 'list', 'aria-activedescendant': shown.some((each) => idOf(each) === chosen) ? chosen : null,
+  return h('div', {class: 'list', role: 'listbox', 'aria-label': name, tabindex: 0, key: 'list', 'aria-activedescendant': shown.some((each) => idOf(each) === chosen) ? elementOf(/** @type {string} */ (chosen)) : null,
     onscroll: (/** @type {any} */ event) => { sight.value = {top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight}; },
     onkeydown: (/** @type {KeyboardEvent} */ event) => step(event, items, items.findIndex((each) => idOf(each) === chosen), choose, open)},
-  h('div', {style: {height: `${items.length * ROW_PX}px`}, role: 'presentation', class: 'rows'}, shown.map((each, index) => h('div', {key: idOf(each), id: idOf(each), class: `row ${look}`, role: 'option',
+  h('div', {style: {height: `${items.length * ROW_PX}px`}, role: 'presentation', class: 'rows'}, shown.map((each, index) => h('div', {key: idOf(each), id: elementOf(idOf(each)), class: `row ${look}`, role: 'option',
     'aria-selected': String(idOf(each) === chosen), 'aria-setsize': items.length, 'aria-posinset': first + index + 1, style: {top: `${(first + index) * ROW_PX}px`}, onclick: () => open(each)}, cells(each)))));
 }
 

@@ -250,6 +250,55 @@ async def test_subscriptions_that_the_picture_has_no_room_for_are_counted(
         await expect(page.locator(".row[role=option]")).to_have_count(14)
 
 
+async def test_who_follows_a_link_is_at_the_title_of_what_it_leads_to(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await page.wait_for_selector("tbody tr")
+        await page.keyboard.press("g")
+        await page.keyboard.press("t")
+        await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_focused()
+        await tab_to(page, TOPIC)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_be_focused()
+        await page.go_back()
+        await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_focused()
+
+
+async def test_single_letters_are_no_shortcuts_if_they_are_turned_off(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await page.wait_for_selector("tbody tr")
+        await page.keyboard.press("?")
+        switch = page.get_by_label("Letters and signs are shortcuts")
+        await switch.press("Space")
+        await page.keyboard.press("Escape")
+        await expect(switch).to_have_count(0)
+        for key in ("?", "g", "t"):
+            await page.keyboard.press(key)
+        await page.reload()
+        await page.wait_for_selector("tbody tr")
+        for key in ("?", "g", "t"):
+            await page.keyboard.press(key)
+        await page.get_by_role("button", name="Keys ?").press("Enter")
+        await expect(switch).not_to_be_checked()
+        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        await switch.press("Space")
+        await page.locator("h1").click()
+        await page.keyboard.press("g")
+        await page.keyboard.press("t")
+        await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
+
+
+async def test_the_chosen_row_is_named_by_an_id_without_a_blank(open_page: OpenPage) -> None:
+    async with open_page("?screen=subscriptions") as page:
+        await page.wait_for_selector(".row[role=option]")
+        rows = page.locator(".list")
+        await rows.focus()
+        await page.keyboard.press("ArrowDown")
+        chosen = await page.locator("[aria-selected=true]").get_attribute("id")
+        assert chosen
+        assert " " not in chosen
+        await expect(rows).to_have_attribute("aria-activedescendant", chosen)
+
+
 async def test_messages_are_sought_read_filtered_and_appended_by_keyboard(
     open_page: OpenPage,
 ) -> None:
