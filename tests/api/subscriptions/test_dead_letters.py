@@ -152,6 +152,9 @@ async def test_a_burial_is_repeated_where_it_was_before_the_topic_grew(two: list
         for n in range(2)
     ]
     assert found == [["bad"], ["worse"]]
+    # At the same offset, of two partitions: two keys of the replay.
+    assert await verb(two[1], "replay-dead-letters") == {"replayed": 2}
+    assert sorted(texts(await pull_all(a))) == ["bad", "worse"]
 
 
 async def test_a_letter_that_cannot_go_back_stays(

@@ -236,3 +236,22 @@ async def test_a_server_that_lags_does_not_hide_the_successor(
     await new.append_message(Message(b"0"), numbered(0))
     assert await refused(previous, numbered(1)) is ErrorCode.NO_OWNER
     assert not previous.is_serving
+
+
+async def test_what_another_session_has_read_is_read_again(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server may be behind what the session that caught up has seen."""
+    store = await stage.store()
+    previous = await stage.open(store=store)
+    former = await store.get(previous._node.path)
+    await stage.open()
+
+    async def of_another_session(path: str) -> Versioned:
+        monkeypatch.undo()
+        store.expire()
+        return former
+
+    monkeypatch.setattr(store, "get", of_another_session)
+    assert await refused(previous, numbered(1)) is ErrorCode.NO_OWNER
+    assert not previous.is_serving

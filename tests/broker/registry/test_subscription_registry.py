@@ -212,3 +212,40 @@ async def test_a_node_that_is_not_valid_is_said_to_be_so(registry: SubscriptionR
         with pytest.raises(FencelogError) as raised:
             decode_registered(bad)
         assert raised.value.code is ErrorCode.CORRUPT
+
+
+async def test_a_list_by_two_sessions_is_not_the_latest(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server of the second may be behind what the first has caught up with."""
+    await create(registry)
+
+    async def of_another_session(path: str) -> list[str]:
+        store.expire()
+        return []
+
+    monkeypatch.setattr(store, "children", of_another_session)
+    await refused(registry.list_latest("t1"), ErrorCode.METADATA_UNAVAILABLE)
+    monkeypatch.undo()
+    assert [found.info.name for found in await registry.list_latest("t1")] == ["s"]
+
+
+async def test_a_deletion_is_not_certain_by_the_word_of_another_session(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server does not show the subscription yet, which is there."""
+    made, _ = await create(registry)
+    get = store.get
+
+    async def of_another_session(path: str) -> Versioned:
+        store.expire()
+        raise FencelogError(ErrorCode.METADATA_NOT_FOUND, "not yet")
+
+    async def lost(*args: object) -> None:
+        monkeypatch.setattr(store, "get", of_another_session)
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", lost)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    monkeypatch.setattr(store, "get", get)
+    assert await registry.get("t1", "s") == made

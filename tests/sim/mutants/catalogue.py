@@ -36,6 +36,7 @@ from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
 from tests.sim.mutants.topics import once as mutants_once
 from tests.sim.mutants.topics import order as mutants_order
 from tests.sim.mutants.topics import reads as mutants_broker_reads
+from tests.sim.mutants.topics import sessions as mutants_sessions
 from tests.sim.mutants.topics import state as mutants_broker_state
 from tests.sim.mutants.topics import takeovers as mutants_takeovers
 
@@ -107,6 +108,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_deliveries.RARE,
     *mutants_forwards.RELEASES,
     *mutants_order.RARE,
+    *mutants_sessions.MUTANTS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

@@ -106,5 +106,19 @@ GROWN = (
             ),
         ),
     ),
+    Mutant(
+        # Histories have one partition of dead letters.
+        "replayed-by-the-offset-alone",
+        "SEMANTICS.md, dead letters",
+        "Of two dead letters at the same offset of two partitions, one goes back.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.replay",
+                "DeadLetterReplay._append",
+                "{letters.topic.topic_id}/{letter.partition}/{letter.offset}",
+                "{letters.topic.topic_id}/{letter.offset}",
+            ),
+        ),
+    ),
 )
-"""A test of the part has to detect it."""
+"""A test of the part has to detect these."""

@@ -103,6 +103,21 @@ MUTANTS: tuple[Mutant, ...] = (
 
 RARE: tuple[Mutant, ...] = (
     Mutant(
+        # Two trims have to meet while the state log is slow, and the owner has to die.
+        "persisted-before-it-is-durable",
+        "SEMANTICS.md, producers",
+        "The producers of entries that go count as persisted once they were handed to the state "
+        "log.",
+        (
+            Edit(
+                "fencelog.broker.append.producer_snapshot",
+                "ProducerSnapshot.ensure_persisted",
+                "        if recorded:\n",
+                "        self._persisted_offset = end\n        if recorded:\n",
+            ),
+        ),
+    ),
+    Mutant(
         # The entries of one write to the state log have to be cut in two by a takeover.
         "end-before-its-producers",
         "SEMANTICS.md, exactly once",

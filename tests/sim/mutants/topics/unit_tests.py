@@ -118,11 +118,13 @@ TESTS = {
         "acknowledged-above-recovery",
         "failed-ledger-ends-at-its-acks",
     ),
+    "tests/broker/append/test_producer_snapshot.py": ("persisted-before-it-is-durable",),
     "tests/broker/partition/test_ownership_check.py": (
         "producers-not-restored",
         "refused-by-who-was-replaced",
         "shut-out-by-who-was-replaced",
         "change-refused-by-who-was-replaced",
+        "ours-by-another-session",
         "looked-at-a-server-that-lags",
     ),
     "tests/broker/append/test_conditional_appends.py": (
@@ -183,7 +185,11 @@ TESTS = {
         "subscriptions-outlive-the-topic",
         "sweep-reads-the-registry-first",
     ),
-    "tests/broker/registry/test_subscription_registry.py": ("delete-of-unknown-outcome-is-done",),
+    "tests/broker/registry/test_subscription_registry.py": (
+        "delete-of-unknown-outcome-is-done",
+        "subscriptions-by-another-session",
+        "gone-by-another-session",
+    ),
     "tests/broker/compaction/test_compaction.py": (
         "view-without-the-former",
         "view-with-old-and-new",
@@ -249,6 +255,7 @@ TESTS = {
     "tests/api/subscriptions/test_dead_letters.py": (
         "delivered-before-its-time",
         "buried-where-it-belongs-now",
+        "replayed-by-the-offset-alone",
     ),
     "tests/broker/commits/test_commits.py": (
         "batch-committed-again",
