@@ -11,6 +11,7 @@ from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import balance as mutants_balance
 from tests.sim.mutants.healing import marks as mutants_marks
 from tests.sim.mutants.healing import replication as mutants_replication
+from tests.sim.mutants.healing import seldom as mutants_unlikely_repairs
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
@@ -92,7 +93,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,
-    *mutants_replication.RARE,
+    *mutants_unlikely_repairs.RARE,
     *mutants_replay.BOOT,
     *mutants_seldom.RARE,
     *mutants_storage.DECAYED_HEADERS,
