@@ -1,10 +1,9 @@
-"""The recipes of ``examples/spark`` do what they say: on generated lines, or on those of real logs
-where the environment names a directory of them (LOGS)."""
+"""The recipes of ``examples/spark`` do what they say, on the lines of real logs where there are
+some."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +12,7 @@ import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.record_batch import Message, encode_batch
-from tests.spark.support.recipes import RECIPES, recipe
+from tests.spark.support.recipes import RECIPES, log_lines, recipe
 from tests.spark.support.streams import HAS_LIMITS
 
 if TYPE_CHECKING:
@@ -27,13 +26,6 @@ class Filled(Protocol):
     server: str
 
 
-def log_lines() -> list[bytes]:
-    if directory := os.environ.get("LOGS"):
-        log = min(Path(directory).glob("*.log"))
-        return [line.rstrip(b"\r\n") for line in log.read_bytes().splitlines()[:LINES]]
-    return [b"node-%d INFO request %d took %d ms" % (n % 7, n, n * n % 97) for n in range(LINES)]
-
-
 async def fill(client: FencelogClient, topic: str, lines: list[bytes]) -> None:
     await client.create_topic(topic, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
@@ -45,7 +37,7 @@ async def fill(client: FencelogClient, topic: str, lines: list[bytes]) -> None:
 
 async def test_a_backfill_is_complete(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     topic, copy = "recipes/lines", str(tmp_path / "copy")
-    lines = log_lines()
+    lines = log_lines(LINES)
     async with FencelogClient(filled.server) as client:
         await fill(client, topic, lines)
     backfill, verify = recipe("backfill"), recipe("verify")
