@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request
 
+from fencelog.api.admin.ask_brokers import ask_brokers
 from fencelog.api.admin.models import (
     BrokerDetails,
+    BrokerEntry,
     Drained,
+    ListedBrokers,
     Moved,
     Opened,
     OwnedPartition,
@@ -39,6 +42,7 @@ def add_broker_routes(router: APIRouter, broker: Broker, peers: LinkPeers) -> No
     """Add the routes of brokers to ``router``, which has the prefix ``/v1``; handlers raise
     FencelogError."""
     _add_brokers(router, broker, peers)
+    _add_table(router, broker, peers)
     _add_partitions(router, broker, peers)
 
 
@@ -80,6 +84,20 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
             return Undrained.model_validate(await peers.ask("POST", url, path))
         await broker.undrain()
         return Undrained(broker_id=broker_id)
+
+
+def _add_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
+    @router.get("/admin/brokers", tags=["cluster"])
+    async def table_of_brokers(request: Request) -> ListedBrokers:
+        """List the registered brokers with their current loads. Each is asked; of one that does not
+        answer within 2 s, no load is known."""
+        refuse_query(request)
+        own = _entry(details_of(broker, limit=0).model_dump())
+        found, unanswered = await ask_brokers(broker, peers, own, "?limit=0", _entry)
+        registered = {each["broker_id"]: each for each in broker.brokers()}
+        silent = [_without_load(registered[each]) for each in unanswered if each in registered]
+        rows = sorted([*found.values(), *silent], key=lambda row: row.broker_id)
+        return ListedBrokers(brokers=rows, unanswered=unanswered)
 
 
 def _add_partitions(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
@@ -156,3 +174,13 @@ def owned_partition(slot: PartitionSlot) -> dict[str, Any] | None:
         out_bytes_per_s=round(slot.meter.out_bytes_per_s),
         pending_bytes=log.pending_bytes,
     ).model_dump()
+
+
+def _entry(answer: dict[str, Any]) -> BrokerEntry:
+    """Read what a broker says of itself. Raises ValueError."""
+    return BrokerEntry.model_validate(answer)
+
+
+def _without_load(registered: dict[str, Any]) -> BrokerEntry:
+    known = ("broker_id", "url", "started_us", "draining")
+    return BrokerEntry.model_validate({name: registered[name] for name in known})

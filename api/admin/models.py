@@ -93,6 +93,14 @@ class Brokers(BaseModel):
     brokers: list[BrokerEntry]
 
 
+class ListedBrokers(BaseModel):
+    """The registered brokers, with the loads that they have now. Of ``unanswered`` ones, no load is
+    known."""
+
+    brokers: list[BrokerEntry]
+    unanswered: list[str]
+
+
 class OwnedPartition(BaseModel):
     """A partition that is open at a broker."""
 

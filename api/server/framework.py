@@ -17,7 +17,6 @@ from fencelog.api.admin.admin import admin_router
 from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.bookie_table import add_bookie_table
 from fencelog.api.admin.broker_admin import add_broker_routes
-from fencelog.api.admin.broker_table import add_broker_table
 from fencelog.api.admin.doctor_routes import add_doctor_routes
 from fencelog.api.admin.models import JsonLine
 from fencelog.api.admin.rate_routes import add_rates
@@ -96,7 +95,6 @@ def build_framework(
     """Build the FastAPI half of a broker's application."""
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers)
-    add_broker_table(router, broker, peers)
     add_topic_table(router, broker, peers)
     add_rates(router, broker, peers)
     add_subscription_table(router, broker, peers)

@@ -168,7 +168,7 @@ async def test_why_appends_to_one_topic_fail(
         await page.keyboard.press("Enter")
         about = page.get_by_role("list", name="Findings about shop/orders")
         for bookie in ("bookie-1", "bookie-2"):
-            cause = about.locator("li", has_text=bookie)
+            cause = about.locator("[data-kind=bookie_read_only]", has_text=bookie)
             await expect(cause).to_contain_text("takes no entries: an operator has said so")
         await page.goto(f"{cluster.urls[-1]}/console/?screen=topic&topic=shop/notes")
         await page.wait_for_selector("tbody tr")
