@@ -12,7 +12,7 @@ from fencelog.api.http.targets import Endpoint, Target
 from fencelog.api.http.waits import Waits
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
-from fencelog.api.subscriptions.dead_letters import Appending, DeadLetterTopics, Once
+from fencelog.api.subscriptions.dead_letters import Appending, DeadLetterTopics, KeyRouting
 from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
 from fencelog.api.subscriptions.owners import SubscriptionOwners
@@ -35,7 +35,7 @@ def build_subscriptions(
     waits: Waits,
     bodies: BodyReader,
     metrics: ApiMetrics,
-    once: Once,
+    once: KeyRouting,
 ) -> tuple[SubscriptionLifecycle, dict[Endpoint, dict[str, Handler]]]:
     """Build what the framework's routes need, and the endpoints on plain ASGI; have samples of the
     lag taken."""

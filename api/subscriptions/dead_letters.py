@@ -120,7 +120,7 @@ def _keyed(key: str) -> AppendConditions:
     return AppendConditions(SequenceRange(1, RANGE_KEY, producer_digest(key.encode())))
 
 
-class Once(Protocol):
+class KeyRouting(Protocol):
     """Finds appends under idempotency keys (``produce.once``)."""
 
     async def route(
@@ -146,7 +146,7 @@ async def ensured_topic(broker: Broker, name: TopicName, config: TopicConfig) ->
 class DeadLetterTopics:
     """The dead letter topics of this broker's partitions."""
 
-    def __init__(self, broker: Broker, appending: Appending, once: Once) -> None:
+    def __init__(self, broker: Broker, appending: Appending, once: KeyRouting) -> None:
         self._broker = broker
         self._appending = appending
         self._once = once

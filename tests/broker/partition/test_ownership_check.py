@@ -244,13 +244,13 @@ async def test_what_another_session_has_read_is_read_again(
     """Its server may be behind what the session that caught up has seen."""
     store = await stage.store()
     previous = await stage.open(store=store)
-    former = await store.get(previous._node.path)
+    shown = await store.get(previous._node.path)
     await stage.open()
 
     async def of_another_session(path: str) -> Versioned:
         monkeypatch.undo()
         store.expire()
-        return former
+        return shown
 
     monkeypatch.setattr(store, "get", of_another_session)
     assert await refused(previous, numbered(1)) is ErrorCode.NO_OWNER

@@ -11,7 +11,6 @@ from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import balance as mutants_balance
 from tests.sim.mutants.healing import marks as mutants_marks
 from tests.sim.mutants.healing import replication as mutants_replication
-from tests.sim.mutants.healing import seldom as mutants_unlikely_repairs
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
@@ -88,12 +87,13 @@ MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.RARE,
     *mutants_balance.RARE,
+    *mutants_marks.RARE,
     *mutants_takeovers.RARE,
     *mutants_recent.RARE,
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,
-    *mutants_unlikely_repairs.RARE,
+    *mutants_replication.RARE,
     *mutants_replay.BOOT,
     *mutants_seldom.RARE,
     *mutants_storage.DECAYED_HEADERS,

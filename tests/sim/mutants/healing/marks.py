@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 LOCKS = "fencelog.bookie.replication.locks"
+GARBAGE = "fencelog.bookie.gc.ledgers"
 REPAIR = "fencelog.bookie.replication.repair"
 STORE = "fencelog.bookie.replication.store"
 WORKER = "fencelog.bookie.replication.worker"
@@ -96,6 +97,39 @@ MUTANTS = (
                 "ReplicationWorker._check_allowed",
                 "self._locks.check(lock)",
                 "pass",
+            ),
+        ),
+    ),
+)
+
+RARE: tuple[Mutant, ...] = (
+    Mutant(
+        # The metadata has to be away just when a target has lost its disk.
+        "unproven-target-forgotten",
+        RULE,
+        "A target that was named, and could not be marked, counts as one that has its copies.",
+        (
+            Edit(
+                "fencelog.bookie.replication.worker",
+                "ReplicationWorker.check",
+                "        await self._tools.mark_unproven()\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        # The worker has to name this bookie and remove the mark between two requests.
+        "collected-when-just-named",
+        "MAINTENANCE.md: garbage collection",
+        "A bookie collects copies for which a worker has just named it.",
+        (
+            Edit(
+                GARBAGE,
+                "LedgerGarbage._remove_over_replicated",
+                "        if not await self._is_held_by_others(ledger_id):\n"
+                "            return False\n"
+                "        await",
+                "        await",
             ),
         ),
     ),
