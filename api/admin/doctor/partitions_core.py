@@ -158,7 +158,7 @@ def _many(kind: FindingKind, stuck: Sequence[_Stuck[T]], unlisted: int, what: st
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a subscription holds back in all partitions of its topic that were listed."""
+    """The space that a subscription holds back, in all partitions that were listed."""
 
     topic: str
     subscription: str
