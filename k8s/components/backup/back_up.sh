@@ -1,9 +1,14 @@
 #!/bin/bash
 # Makes a backup of ZooKeeper: joins its servers as an observer, which gets a snapshot of everything and
-# has no vote, keeps that snapshot, and leaves. Needs nothing but bash and coreutils.
+# has no vote, keeps that snapshot, and leaves. Needs nothing but bash, coreutils and flock.
 #
 #   /backup/2026-11-23T20-15-00Z/snapshot.1000002a1     named after the last change that it has
 set -euo pipefail
+
+# One at a time, also where one is made by hand: all observers have the same number, and each removes
+# what one that was interrupted has left.
+exec 9> /backup/.lock
+flock 9
 
 place=/tmp/observer
 observer=255 # More than any server has: of two, the one with the larger number connects.

@@ -413,13 +413,20 @@ def resize_volumes(installed: Installation) -> None:
     target = {"kind": "StatefulSet", "name": "bookie"}
     patch = {"target": target, "patch": yaml.dump([operation])}
     installed.write_overlay(lambda overlay: overlay["patches"].append(patch))
-    before = {pod["metadata"]["uid"] for pod in installed.pods("bookie")}
+    before = claims(installed)
     expect_refusal(
         lambda: installed.cluster.type("kubectl apply -k overlay"), "updates to statefulset spec"
     )
     installed.cluster.type(block(RESIZED).text)
-    if before != {pod["metadata"]["uid"] for pod in installed.pods("bookie")}:
-        raise CommandFailed("bookies are not the same pods as before")
+    installed.wait_ready()
+    if before != claims(installed):
+        raise CommandFailed("bookies do not have the same volumes as before")
+
+
+def claims(installed: Installation) -> set[str]:
+    """Return the ids of all claims of volumes."""
+    found = installed.cluster.items("persistentvolumeclaims", "-n", "fencelog")
+    return {str(claim["metadata"]["uid"]) for claim in found}
 
 
 # -- ZooKeeper -------------------------------------------------------------------------------------
