@@ -43,6 +43,21 @@ async def test_many_adds_are_one_group_of_the_journal_and_one_answer(
     assert [ledger for ledger, _ in bookie.shards[0].states.items()] == list(range(1, 101))
 
 
+async def test_each_lac_of_many_adds_waits_for_the_record_that_carries_it(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    bookie = await open_bookie()
+    await requests.add_many(bookie, [requests.run(ledger, 0, lac=-1) for ledger in (1, 2, 3)])
+    shard = bookie.shards[0]
+    first = shard.journal.position.sequence
+    runs = [read_run(requests.run(ledger, 1, lac=0)) for ledger in (1, 2, 3)]
+    answers: list[FencelogError | None] = []
+    bookie.add_many(runs, range(3), on_replies=lambda _, error: answers.append(error))
+    states = [shard.states.get(ledger) for ledger in (1, 2, 3)]
+    assert [state and state.lac_sequence for state in states] == [first, first + 1, first + 2]
+    await requests.until(lambda: bool(answers))
+
+
 async def test_many_adds_to_ledgers_of_an_earlier_flush_outlive_the_next_one(
     open_bookie: OpenBookie, requests: Requests
 ) -> None:

@@ -18,6 +18,13 @@ TRANSITIONS = "fencelog.ledgers.ledger_metadata.transitions"
 
 RARE: tuple[Mutant, ...] = (
     Mutant(
+        # A group of adds has to be cut into two by the journal, and a crash to come between them.
+        "lac-of-another-record",
+        "PROTOCOL.md: LACs",
+        "A LAC counts as durable with the first record of the adds that came together.",
+        (Edit(ADDS, "Adds.add_many", "sequence + len(stored)", "sequence"),),
+    ),
+    Mutant(
         # Without a synced journal, a recovery has to write to a bookie that fenced the ledger, and
         # its power has to fail.
         "limbo-not-set-where-fenced",

@@ -110,6 +110,7 @@ TESTS = {
         "rest-behind-the-end-stays",
         "added-amid-a-removal",
         "many-adds-not-flushed",
+        "lac-of-another-record",
     ),
     "tests/bookie/engine/test_read_ranges.py": ("ranges-denied-after-limbo",),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
