@@ -123,7 +123,7 @@ async def test_the_lag_of_the_last_hour_is_drawn(
         await expect(newest).to_contain_text("22:19:00")
         await expect(newest).to_contain_text("90")
         await expect(shown.get_by_text("Kept since 2023-11-14 22:13:20 UTC")).to_be_visible()
-        none = {"interval_ms": 10_000, "since_us": None, "backlog_messages": []}
+        none: dict[str, Any] = {"interval_ms": 10_000, "since_us": None, "backlog_messages": []}
         await page.route(reads("/s/lag"), lambda route: answer_part(route, "/s/lag", none))
         await expect(shown).to_contain_text("No sample is kept yet", timeout=SLOW_MS)
 
