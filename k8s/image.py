@@ -44,9 +44,10 @@ _PYTHON_PACKAGES = (
     *("libgssapi-krb5-2", "libkrb5-3", "libk5crypto3", "libcom-err2", "libkrb5support0"),
     *("libkeyutils1", "media-types"),
 )
-_JAVA_PACKAGES = (
+ZOOKEEPER_PACKAGES = (
     *("openjdk-17-jre-headless", "java-common", "bash", "libtinfo6", "coreutils", "grep"),
     *("libselinux1", "libacl1", "libattr1", "libgmp10", "libpcre2-8-0", "libcrypt1"),
+    "util-linux",
 )
 
 ZOOKEEPER = "3.9.3"
@@ -150,7 +151,7 @@ def make_fencelog(root: Path, scratch: Path) -> Image:
 def make_zookeeper(root: Path, scratch: Path) -> Image:
     """Make the file system of a ZooKeeper server, with the paths of the official image. Raises
     ImageError."""
-    unpack([*_LIBRARIES, *_JAVA_PACKAGES], root, scratch)
+    unpack([*_LIBRARIES, *ZOOKEEPER_PACKAGES], root, scratch)
     jars = root / "zookeeper"
     project = scratch / "jars" / "pom.xml"
     write(project, maven_project(_JARS))

@@ -6,13 +6,16 @@ import hashlib
 import io
 import json
 import os
+import re
+import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from k8s.image import Image, ImageError, main, run, write_archive
+from k8s.image import ROOT, ZOOKEEPER_PACKAGES, Image, ImageError, main, run, write_archive
 
 NAME = "registry.example.org/thing:1"
 
@@ -96,3 +99,35 @@ def test_there_are_two_images(capsys: pytest.CaptureFixture[str], tmp_path: Path
     with pytest.raises(SystemExit):
         main(["third", str(tmp_path / "out.tar")])
     assert "fencelog" in capsys.readouterr().err
+
+
+SCRIPTS = ("k8s/components/backup/back_up.sh", "k8s/restore_zookeeper.sh")
+"""What runs in the image of ZooKeeper, or has parts that do."""
+
+_COMMAND = re.compile(r"(?:^|[|;&{('\"]|\b(?:do|exec|then|until)\b)\s*([a-z][a-z0-9]+)\b")
+_FUNCTION = re.compile(r"^(\w+)\(\)", re.MULTILINE)
+_BESIDE_THE_IMAGE = {"kubectl", "sed"}
+"""What the script that restores runs itself, and not in a pod."""
+
+
+def commands(script: str) -> set[str]:
+    """The words of a script that stand where commands do, and are programs here."""
+    known = {*_BESIDE_THE_IMAGE, *_FUNCTION.findall(script)}
+    lines = [line.split("#")[0].strip() for line in script.splitlines()]
+    words = {word for line in lines for word in _COMMAND.findall(line)}
+    shell = subprocess.run(
+        ["bash", "-c", "compgen -bk"], capture_output=True, text=True, check=True
+    )
+    return {word for word in words - set(shell.stdout.split()) - known if shutil.which(word)}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_image_of_zookeeper_has_what_its_scripts_run(script: str) -> None:
+    found = commands((ROOT / script).read_text("utf-8"))
+    assert found
+    for command in found:
+        owner = subprocess.run(
+            ["dpkg", "-S", f"*/bin/{command}"], capture_output=True, text=True, check=True
+        )
+        packages = {line.split(":")[0] for line in owner.stdout.splitlines()}
+        assert packages & set(ZOOKEEPER_PACKAGES), f"{script} runs {command}"
