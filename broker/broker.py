@@ -314,7 +314,7 @@ class Broker:
         self, topic: TopicName, partition: int, url: str, work: Callable[[], Awaitable[T]]
     ) -> T:
         """Return the result of ``work()``, which asks the owner at ``url``. Raises OwnerLost when
-        that broker has not owned the partition for OWNER_LOST_MS and has not answered."""
+        that broker does not own the partition any more and has not answered; see ``Forwards``."""
         return await (await self._slot(topic, partition)).while_owner(url, work)
 
     def brokers(self) -> list[dict[str, Any]]:

@@ -235,8 +235,12 @@ OFFER_TIMEOUT_MS = 5_000
 its requests."""
 
 OWNER_LOST_MS = 1_000
-"""The time after which requests that were forwarded to an owner whose node is gone end. A living
-owner creates its node again, or has answered, long before."""
+"""The time after which requests that were forwarded to an owner whose node is gone end, if that
+broker is not registered any more; while it is, the time between two looks."""
+
+OWNER_MOVED_MS = OFFER_TIMEOUT_MS + OWNER_LOST_MS
+"""The time after which they end although that broker is registered: a living one lets them wait for
+the next owner as long as its offer does, and answers."""
 
 QUIET_CHECK_MS = 30_000
 """The time after which an owner that is asked for messages, and has acknowledged none, looks

@@ -4,6 +4,9 @@ partition.
 A host that went silent neither answers nor refuses a connection; only the end of its session, which
 removes its owner nodes, shows that it is dead. Without this, a request that was forwarded to it
 would wait for its time-out, long after another broker has taken over.
+
+A broker that gives a partition up is alive, and registered: it passes waiting requests on to the
+next owner, which takes seconds on a machine that has much to do. Its answer is waited for.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fencelog.broker.limits import OWNER_LOST_MS
+from fencelog.broker.limits import OWNER_LOST_MS, OWNER_MOVED_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 T = TypeVar("T")
@@ -31,15 +34,18 @@ class OwnerLost(FencelogError):
 class Forwards:
     """The requests in flight to the owner of one partition."""
 
-    __slots__ = ("_limits",)
+    __slots__ = ("_is_registered", "_limits")
 
-    def __init__(self) -> None:
+    def __init__(self, is_registered: Callable[[str], bool]) -> None:
+        """Create it empty. ``is_registered(url)`` tells whether a broker is registered there."""
+        self._is_registered = is_registered
         self._limits: dict[asyncio.Timeout, str] = {}
 
     async def run(self, url: str, work: Callable[[], Awaitable[T]], *, owner_url: str | None) -> T:
         """Return the result of ``work()``, which sends a request to the broker at ``url``;
-        ``owner_url`` is the current owner's. Raises OwnerLost OWNER_LOST_MS after another broker,
-        or none, owns the partition."""
+        ``owner_url`` is the current owner's. Raises OwnerLost some time after another broker, or
+        none, owns the partition: OWNER_LOST_MS if the one at ``url`` is not registered any more,
+        OWNER_MOVED_MS if it is."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limits[limit] = url
@@ -58,11 +64,26 @@ class Forwards:
         for limit, url in self._limits.items():
             self._set(limit, is_owner=url == owner_url)
 
-    @staticmethod
-    def _set(limit: asyncio.Timeout, *, is_owner: bool) -> None:
+    def _set(self, limit: asyncio.Timeout, *, is_owner: bool) -> None:
         if limit.expired():
             return
         if is_owner:
             limit.reschedule(None)
         elif limit.when() is None:
-            limit.reschedule(asyncio.get_running_loop().time() + OWNER_LOST_MS / 1000)
+            end_s = asyncio.get_running_loop().time() + OWNER_MOVED_MS / 1000
+            limit.reschedule(end_s)
+            self._look_later(limit, end_s)
+
+    def _look_later(self, limit: asyncio.Timeout, end_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(OWNER_LOST_MS / 1000, self._look, limit, end_s)
+
+    def _look(self, limit: asyncio.Timeout, end_s: float) -> None:
+        """End a request if the broker that it waits for is gone."""
+        url = self._limits.get(limit)
+        if url is None or limit.expired() or limit.when() != end_s:
+            return  # It was answered, or that broker has owned the partition again.
+        if self._is_registered(url):
+            self._look_later(limit, end_s)
+        else:
+            limit.reschedule(asyncio.get_running_loop().time())

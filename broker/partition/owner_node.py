@@ -53,6 +53,7 @@ class OwnerNode:
         "_forwards",
         "_holder",
         "_is_missing",
+        "_is_registered",
         "_may_own",
         "_own",
         "_ownership",
@@ -64,8 +65,15 @@ class OwnerNode:
     )
 
     def __init__(
-        self, ownership: Ownership, topic_id: str, partition: int, *, holder: NodeOwner
+        self,
+        ownership: Ownership,
+        topic_id: str,
+        partition: int,
+        *,
+        holder: NodeOwner,
+        is_registered: Callable[[str], bool],
     ) -> None:
+        """Create it. ``is_registered(url)`` tells whether a broker is registered there."""
         self.other: Owner | None = None
         self._ownership = ownership
         self._topic_id = topic_id
@@ -79,6 +87,7 @@ class OwnerNode:
         self._may_own = False
         """True from a claim until the release."""
         self._reclaiming: asyncio.Task[None] | None = None
+        self._is_registered = is_registered
         self._forwards: Forwards | None = None
 
     async def check_free(self) -> None:
@@ -167,7 +176,7 @@ class OwnerNode:
         """Return the result of ``work()``, which sends a request to the owner at ``url``. Raises
         OwnerLost when that broker no longer owns the partition and has not answered."""
         if self._forwards is None:
-            self._forwards = Forwards()
+            self._forwards = Forwards(self._is_registered)
         return await self._forwards.run(url, work, owner_url=self.other_url)
 
     @property

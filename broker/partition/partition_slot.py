@@ -77,7 +77,13 @@ class PartitionSlot:
         """The attempts to open it that have not succeeded yet."""
         self._services = services
         self._events = services.events.of_partition(info.name, info.topic_id, partition)
-        self._owner = OwnerNode(services.ownership, info.topic_id, partition, holder=self)
+        self._owner = OwnerNode(
+            services.ownership,
+            info.topic_id,
+            partition,
+            holder=self,
+            is_registered=services.others.is_registered,
+        )
         self._log: PartitionLog | None = None
         self._opening: asyncio.Task[PartitionLog] | None = None
         self._disposing: asyncio.Task[None] | None = None

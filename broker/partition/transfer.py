@@ -37,6 +37,10 @@ class PartitionTransfer:
         """Tell whether a partition without an owner should be taken by another broker."""
         return place(self._own_id, self._directory.views(), self._policy) != self._own_id
 
+    def is_registered(self, url: str) -> bool:
+        """Tell whether a broker is registered at a URL, as far as is known here."""
+        return self._directory.id_at(url) is not None
+
     async def offer(self, topic: TopicName, partition: int, *, to: str | None = None) -> str | None:
         """Have another broker open a partition that has no owner: ``to``, otherwise the least
         loaded. Return the broker that has taken it; None: no broker would. Never raises

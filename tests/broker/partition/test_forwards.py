@@ -1,4 +1,5 @@
-"""Requests to an owner that may go silent: they end soon after its node is gone, and not before."""
+"""Requests to an owner that may go silent: they end soon after its node and its registration are
+gone, and not before."""
 
 from __future__ import annotations
 
@@ -16,6 +17,11 @@ OWNER, OTHER = "http://owner", "http://other"
 @pytest.fixture(autouse=True)
 def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwards_module, "OWNER_LOST_MS", 30)
+    monkeypatch.setattr(forwards_module, "OWNER_MOVED_MS", 60_000)
+
+
+def is_gone(url: str) -> bool:
+    return False
 
 
 async def never() -> None:
@@ -23,7 +29,7 @@ async def never() -> None:
 
 
 async def test_an_answer_is_passed_on_also_when_the_owner_has_just_gone() -> None:
-    forwards = Forwards()
+    forwards = Forwards(is_gone)
     answered = asyncio.Event()
 
     async def slow() -> str:
@@ -41,7 +47,7 @@ async def test_an_answer_is_passed_on_also_when_the_owner_has_just_gone() -> Non
 async def test_a_request_to_a_silent_owner_ends_when_it_owns_nothing_any_more(
     successor: str | None,
 ) -> None:
-    forwards = Forwards()
+    forwards = Forwards(is_gone)
     request = asyncio.create_task(forwards.run(OWNER, never, owner_url=OWNER))
     await asyncio.sleep(0.05)
     assert not request.done()
@@ -56,11 +62,11 @@ async def test_a_request_to_a_silent_owner_ends_when_it_owns_nothing_any_more(
 async def test_an_owner_that_was_gone_before_the_request_began_is_not_waited_for_either() -> None:
     with pytest.raises(OwnerLost):
         async with asyncio.timeout(10):
-            await Forwards().run(OWNER, never, owner_url=None)
+            await Forwards(is_gone).run(OWNER, never, owner_url=None)
 
 
 async def test_an_owner_that_puts_its_node_back_is_waited_for() -> None:
-    forwards = Forwards()
+    forwards = Forwards(is_gone)
     request = asyncio.create_task(forwards.run(OWNER, never, owner_url=OWNER))
     await asyncio.sleep(0)
     forwards.owner_is(None)
@@ -72,9 +78,48 @@ async def test_an_owner_that_puts_its_node_back_is_waited_for() -> None:
         await request
 
 
+async def test_a_living_broker_that_gives_the_partition_up_is_waited_for() -> None:
+    """It passes the request on to the next owner, which may take it some seconds to open."""
+    registered = {OWNER}
+    forwards = Forwards(registered.__contains__)
+    request = asyncio.create_task(forwards.run(OWNER, never, owner_url=OWNER))
+    await asyncio.sleep(0)
+    forwards.owner_is(OTHER)
+    await asyncio.sleep(0.12)
+    assert not request.done()
+    registered.clear()  # its session has ended, or it has ended by itself
+    with pytest.raises(OwnerLost):
+        async with asyncio.timeout(10):  # long before OWNER_MOVED_MS
+            await request
+
+
+async def test_a_broker_that_is_registered_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forwards_module, "OWNER_MOVED_MS", 100)
+    forwards = Forwards(lambda url: True)
+    with pytest.raises(OwnerLost):
+        async with asyncio.timeout(10):
+            await forwards.run(OWNER, never, owner_url=OTHER)
+
+
+async def test_a_look_of_an_earlier_loss_ends_nothing() -> None:
+    """An owner was lost, has come back, and is lost again: its time begins anew."""
+    forwards = Forwards(is_gone)
+    request = asyncio.create_task(forwards.run(OWNER, never, owner_url=None))
+    await asyncio.sleep(0.02)
+    forwards.owner_is(OWNER)
+    forwards.owner_is(None)
+    lost_s = asyncio.get_running_loop().time()
+    with pytest.raises(OwnerLost):
+        async with asyncio.timeout(10):
+            await request
+    assert asyncio.get_running_loop().time() - lost_s >= 0.029
+
+
 async def test_a_time_out_of_the_requests_own_is_not_mistaken_for_it() -> None:
     async def timed_out() -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        await Forwards().run(OWNER, timed_out, owner_url=OWNER)
+        await Forwards(is_gone).run(OWNER, timed_out, owner_url=OWNER)

@@ -366,7 +366,7 @@ async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -
     """Two brokers sent requests to each other for ever, and the node of one stood there."""
     ownership: Any = _Unwatched()
     holder: Any = None
-    node = OwnerNode(ownership, "topic", 0, holder=holder)
+    node = OwnerNode(ownership, "topic", 0, holder=holder, is_registered=lambda url: True)
     with pytest.raises(NotOwner):
         await node.check_free()
     assert node.other == ownership.owner

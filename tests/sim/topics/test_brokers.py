@@ -65,7 +65,7 @@ class Slot:
         nodes: Any = SimpleNamespace(
             claim=self._claim, is_this_broker=lambda owner: False, watch=lambda *_: None
         )
-        self._owner = OwnerNode(nodes, "topic", 0, holder=self)
+        self._owner = OwnerNode(nodes, "topic", 0, holder=self, is_registered=lambda url: True)
 
     async def _claim(self, topic_id: str, partition: int) -> Owner:
         return self.other
