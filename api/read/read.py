@@ -200,6 +200,7 @@ class Read:
             offset = target.offset
             result = await log.read(offset, ONE_MESSAGE)
             if not result.entries:
+                await log.check_owner()  # a later one may have it
                 raise beyond_tail(target, result.tail_offset)
             rows = rows_in_steps(result.entries, start=offset, end=offset + 1, step=1)
             ((_, publish_time_us, message),) = next(rows)

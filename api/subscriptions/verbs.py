@@ -170,7 +170,7 @@ class SubscriptionVerbs:
         def nack(partition: int, ids: list[str]) -> Coroutine[Any, Any, Stale]:
             async def local(log: PartitionLog) -> Stale:
                 info = asked.subscription.info
-                return Stale(log.subscriptions.nack(info, ids, delay_ms))
+                return Stale(await log.subscriptions.nack(info, ids, delay_ms))
 
             part = NackRequest(ids, delay_ms)
             return self._owners.ask(asked, partition, Endpoint.NACK, part, local, Stale)
@@ -187,7 +187,7 @@ class SubscriptionVerbs:
         def extend(partition: int, ids: list[str]) -> Coroutine[Any, Any, Stale]:
             async def local(log: PartitionLog) -> Stale:
                 info = asked.subscription.info
-                return Stale(log.subscriptions.extend(info, ids, lease_ms))
+                return Stale(await log.subscriptions.extend(info, ids, lease_ms))
 
             part = ExtendRequest(ids, lease_ms)
             return self._owners.ask(asked, partition, Endpoint.EXTEND, part, local, Stale)

@@ -150,15 +150,10 @@ class Retention:
     async def trim(self, before: int) -> Trimmed:
         """Drop everything below ``before``: at once for readers, its space as whole ledgers.
 
-        Raises FencelogError: OFFSET_BEYOND_TAIL, or why the log has ended (it may be trimmed then).
+        Raises FencelogError: OFFSET_BEYOND_TAIL, NO_OWNER, or why the log has ended (it may be
+        trimmed then).
         """
-        tail = self._reader.tail_offset
-        if before > tail:
-            raise FencelogError(
-                ErrorCode.OFFSET_BEYOND_TAIL,
-                f"offset {before} is beyond the tail {tail}",
-                tail_offset=tail,
-            )
+        await self._reader.check_below_tail(before)
         async with self._turn:
             await self._let_go(before)
         self._roll_if_wanted()

@@ -128,6 +128,7 @@ def make_parts(
         reads,
         metrics=log.metrics,
     )
+    reader.verify_owner_by(check.check_soon)
     subscriptions = _subscriptions(log, reader, state_log, dispatch, partition=partition)
     reader.call_when_tail_moves(subscriptions.tail_moved)
     pipeline = _pipeline(log, reader, state_log, check, partition=partition, pending=pending)

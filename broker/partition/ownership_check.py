@@ -1,11 +1,12 @@
 """The check of an owner whether the log still belongs to it, made when an append builds on others
-that it does not have, or names another token or claim than it knows of.
+that it does not have, or names another token or claim than it knows of; when an offset is beyond
+the tail; and when an ack id comes from a later epoch.
 
 An owner that was replaced learns it from the bookies, by the next entry, or from the ledger list,
 by the next change. One that only refuses appends touches neither, and a producer that has continued
 with the new owner would get a sequence gap reported by the previous one, and one that fenced the
-partition there would be told that it was fenced itself: definite answers, and wrong. So such an
-append is refused only after a check that began when the append was there.
+partition there would be told that it was fenced itself: definite answers, and wrong. So such a
+request is refused only after a check that began when the request was there.
 """
 
 from __future__ import annotations

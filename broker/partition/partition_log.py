@@ -79,6 +79,8 @@ class PartitionLog:
         self._commits: Commits | None = None
         self._ownership_check = parts.ownership_check
         self.quiet_check = parts.quiet
+        self.check_owner = parts.reader.check_owner
+        """Verify that this is still the owner, see ``LogReader.check_owner``."""
         self.terminate = parts.writer.terminate
         """Terminate the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
@@ -317,17 +319,6 @@ class PartitionLog:
         """The change of the list of ledgers that is not finished: a roll, a repair, an end."""
         return self._writer.unfinished
 
-    async def _check_owner(self) -> None:
-        """Check that no other owner had taken the log over when this was called. Raises the error
-        with which the log ended, NO_OWNER where that cannot be determined."""
-        if not await self._ownership_check.check_soon():
-            self._reader.check_open()
-            raise FencelogError(
-                ErrorCode.NO_OWNER,
-                f"cannot tell whether another broker has taken over {self.name}: metadata are "
-                "unavailable",
-            )
-
     async def segments(
         self, from_offset: int = 0, *, confirmed: bool = False, refresh: int | None = None
     ) -> dict[str, Any]:
@@ -341,7 +332,7 @@ class PartitionLog:
         FencelogError: NO_OWNER, DRAINING, TOPIC_NOT_FOUND, METADATA_….
         """
         if confirmed:
-            await self._check_owner()
+            await self.check_owner()
         if refresh is not None:
             await self._reader.refresh(refresh)
         ranges = await self._reader.segments(from_offset)

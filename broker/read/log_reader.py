@@ -40,6 +40,7 @@ class LogReader:
         self._metrics = metrics
         self._ledgers = ledgers
         self._on_tail_moved: Callable[[], None] = _nothing
+        self._is_still_ours: Callable[[], Awaitable[bool]] = _unverified
         self._cache = TailCache(caches)
         self._catch_up = LogReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
         self._notifier = TailNotifier()
@@ -73,6 +74,11 @@ class LogReader:
     def call_when_tail_moves(self, on_tail_moved: Callable[[], None]) -> None:
         """Call ``on_tail_moved`` when the tail has moved, and when the log is closed."""
         self._on_tail_moved = on_tail_moved
+
+    def verify_owner_by(self, is_still_ours: Callable[[], Awaitable[bool]]) -> None:
+        """Call ``is_still_ours`` before a refusal that a later owner may not make: it tells whether
+        the log still belongs to this owner, as far as can be known."""
+        self._is_still_ours = is_still_ours
 
     # -- reports of the writing half -------------------------------------------------------------
 
@@ -170,9 +176,11 @@ class LogReader:
         """Read batches from the one that holds ``offset``; none if it is the tail and remains the
         tail.
 
-        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, or the error with which
-        the log was closed.
+        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, NO_OWNER, or the error
+        with which the log was closed.
         """
+        if offset > self.tail_offset:
+            await self.check_below_tail(offset)
         self._check(offset)
         if offset == self.tail_offset and limits.wait_ms > 0 and not self.has_ended:
             await self._notifier.wait(limits.wait_ms)
@@ -236,14 +244,32 @@ class LogReader:
         if self.closed is not None:
             raise FencelogError(self.closed.code, self.closed.detail)
 
-    def _check(self, offset: int) -> None:
+    async def check_owner(self) -> None:
+        """Check that no other owner had taken the log over when this was called. Raises the error
+        with which the log was closed, NO_OWNER where that cannot be determined."""
         self.check_open()
+        if not await self._is_still_ours():
+            self.check_open()
+            raise FencelogError(
+                ErrorCode.NO_OWNER,
+                "cannot tell whether another broker has taken the log over: metadata are "
+                "unavailable",
+            )
+
+    async def check_below_tail(self, offset: int) -> None:
+        """Check that an offset is not beyond the tail, also if an owner that was replaced is asked:
+        its successor may have messages there. Raises OFFSET_BEYOND_TAIL, and as ``check_owner``."""
+        if offset > self.tail_offset:
+            await self.check_owner()
         if offset > self.tail_offset:
             raise FencelogError(
                 ErrorCode.OFFSET_BEYOND_TAIL,
                 f"offset {offset} is beyond the tail {self.tail_offset}",
                 tail_offset=self.tail_offset,
             )
+
+    def _check(self, offset: int) -> None:
+        self.check_open()
         if offset < self.earliest_offset:
             raise FencelogError(
                 ErrorCode.OFFSET_TRIMMED,
@@ -301,3 +327,8 @@ class LogReader:
 
 def _nothing() -> None:
     """Do nothing: there is no listener yet."""
+
+
+async def _unverified() -> bool:
+    """Return True: there is nothing to verify it by yet."""
+    return True

@@ -169,13 +169,20 @@ class Subscriptions(SubscriptionTable):
 
     async def ack(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> AckResult:
         """Acknowledge messages; durable when this returns. Repetition changes nothing, and neither
-        does a lease that has run out meanwhile. Raises BAD_REQUEST, OVERLOADED, STATE_UNKNOWN."""
+        does a lease that has run out meanwhile. Raises BAD_REQUEST, OVERLOADED, STATE_UNKNOWN,
+        NO_OWNER.
+
+        An owner that was replaced confirms nothing that its successor does not have: what it
+        acknowledges now never becomes durable, since the takeover has fenced the state log; what it
+        had acknowledged before, the takeover has found there.
+        """
+        parsed = await self._parsed(info, ack_ids)
         subscription = self._use(info)
         offsets: list[int] = []
         stale: list[str] = []
-        for text, parsed in zip(ack_ids, parse_ack_ids(ack_ids, subscription.id), strict=True):
-            if self._is_known(subscription, parsed):
-                offsets.append(parsed.offset)
+        for text, ack_id in zip(ack_ids, parsed, strict=True):
+            if self._is_known(subscription, ack_id):
+                offsets.append(ack_id.offset)
             else:
                 stale.append(text)
         acked = len(offsets)
@@ -193,6 +200,7 @@ class Subscriptions(SubscriptionTable):
         ``consumer``, if given, must be the holder of the subscription, if there is one. Raises as
         ``ack``; SUBSCRIPTION_BUSY.
         """
+        (parsed,) = await self._parsed(info, [ack_id])
         subscription = self._use(info)
         dispatch = subscription.dispatch
         if not isinstance(dispatch, OrderedDispatch):
@@ -201,35 +209,40 @@ class Subscriptions(SubscriptionTable):
                 f"messages of a {info.config.type} subscription are acknowledged one by one",
                 field="through",
             )
-        (parsed,) = parse_ack_ids([ack_id], subscription.id)
         if consumer is not None:
             dispatch.check_holder(consumer, self._loop.time())
         if not self._is_known(subscription, parsed):
+            await self._cursors.settled()  # the seek that made it stale
             return AckResult(0, [ack_id])
         end = parsed.offset + 1
         await self._acknowledge(subscription.id, [(subscription.cursor.acks.acked_to, end)])
         return AckResult(1, [])
 
-    def nack(
+    async def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[str]:
         """Give messages back, to be delivered again after the delay, by default the subscription's
-        backoff. Return the ids of messages that were with no consumer, or with another one."""
+        backoff. Return the ids of messages that were with no consumer, or with another one. Raises
+        BAD_REQUEST, NO_OWNER."""
+        parsed = await self._parsed(info, ack_ids)
         subscription = self._use(info)
         delay_s = None if delay_ms is None else check_delay(delay_ms) / 1000
-        offsets, stale = self._leased(subscription, ack_ids)
+        offsets, stale = self._leased(subscription, ack_ids, parsed)
         if offsets:
             now = self._loop.time()
             subscription.touch(offsets[0], now + info.config.lease_ms / 1000)
             subscription.failed(subscription.dispatch.refuse(offsets, now, delay_s))
         return stale
 
-    def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
+    async def extend(
+        self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int
+    ) -> list[str]:
         """Keep messages for ``lease_ms`` from now. Return the ids of messages that were no longer
-        with a consumer, or with another one."""
+        with a consumer, or with another one. Raises BAD_REQUEST, NO_OWNER."""
+        parsed = await self._parsed(info, ack_ids)
         subscription = self._use(info)
         until = self._loop.time() + check_lease(lease_ms) / 1000
-        offsets, stale = self._leased(subscription, ack_ids)
+        offsets, stale = self._leased(subscription, ack_ids, parsed)
         if offsets:
             subscription.touch(offsets[0], until)
             subscription.dispatch.leases.extend(offsets, until)
@@ -240,8 +253,8 @@ class Subscriptions(SubscriptionTable):
         earliest existing offset, if that is later. Return the offset. Ack ids that were issued
         before are stale from now on. Durable when this returns; raises as ``ack``,
         OFFSET_BEYOND_TAIL."""
+        await self._reader.check_below_tail(offset)
         subscription = self._use(info)
-        self._check_below_tail(offset)
         offset = max(offset, self._reader.earliest_offset)
         generation = next_generation(subscription.cursor.generation, self._epoch)
         self._cursors.change(["seek", subscription.id, offset, generation])
@@ -255,13 +268,14 @@ class Subscriptions(SubscriptionTable):
         limit = self._rate.limit
         return 0.0 if limit is None else limit.wait_s()
 
-    def _check_below_tail(self, offset: int) -> None:
-        if not 0 <= offset <= self._reader.tail_offset:
-            raise FencelogError(
-                ErrorCode.OFFSET_BEYOND_TAIL,
-                f"offset {offset} is beyond the tail {self._reader.tail_offset}",
-                tail_offset=self._reader.tail_offset,
-            )
+    async def _parsed(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> list[AckId]:
+        """Parse ack ids. One of a later epoch comes from a successor, if it is no forgery: none of
+        them is called stale before that is verified. Raises BAD_REQUEST, NO_OWNER, or the error
+        with which the log was closed."""
+        parsed = parse_ack_ids(ack_ids, info.subscription_id)
+        if any(ack_id.epoch > self._epoch for ack_id in parsed):
+            await self._reader.check_owner()
+        return parsed
 
     def _is_known(self, subscription: SubscriptionState, ack_id: AckId) -> bool:
         return (
@@ -271,11 +285,10 @@ class Subscriptions(SubscriptionTable):
         )
 
     def _leased(
-        self, subscription: SubscriptionState, ack_ids: Sequence[str]
+        self, subscription: SubscriptionState, ack_ids: Sequence[str], parsed: Sequence[AckId]
     ) -> tuple[list[int], list[str]]:
         """Return the messages that are still with the consumer that they were delivered to, in
         order, and the stale ids."""
-        parsed = parse_ack_ids(ack_ids, subscription.id)
         subscription.refresh()
         leases = subscription.dispatch.leases.by_offset
         offsets: set[int] = set()

@@ -1,4 +1,4 @@
-"""Owners that were replaced, and hear only of appends and changes that they refuse."""
+"""Owners that were replaced, and hear only of requests that they refuse."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from fencelog.broker.limits import MAX_CHOSEN_EPOCH
 from fencelog.broker.partition import ownership_check as module
 from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.read.stored import ONE_MESSAGE
+from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
+from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.port import Version, Versioned
@@ -22,6 +25,7 @@ from tests.support.scripted_ledgers import ScriptedLedgers
 
 PRODUCER = producer_digest(b"p")
 GONE = FencelogError(ErrorCode.DRAINING, "gone")
+INFO = SubscriptionInfo("s", "id-s", SubscriptionConfig(type="exclusive"), "earliest")
 
 
 def numbered(sequence: int, epoch: int = 0) -> AppendConditions:
@@ -176,6 +180,140 @@ async def test_an_owner_that_cannot_tell_says_so(stage: Stage, ledgers: Scripted
     store.reconnect()
     assert await refused(log, numbered(7)) is ErrorCode.SEQUENCE_MISMATCH
     assert log.is_serving
+
+
+BEYOND: dict[str, Callable[[PartitionLog], Awaitable[object]]] = {
+    "seek": lambda log: log.subscriptions.seek(INFO, 2),
+    "read": lambda log: log.read(2, ONE_MESSAGE),
+    "read of the view": lambda log: log.compaction.view.read(2, ONE_MESSAGE),
+    "trim": lambda log: log.retention.trim(2),
+}
+"""Requests for an offset beyond the tail of a log with one message."""
+
+
+async def code_of(request: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(FencelogError) as raised:
+        await request
+    return raised.value.code
+
+
+@pytest.mark.parametrize("request_", BEYOND)
+async def test_who_was_replaced_does_not_deny_an_offset_that_its_successor_has(
+    stage: Stage, ledgers: ScriptedLedgers, request_: str
+) -> None:
+    previous = await stage.open()
+    await previous.subscriptions.open(INFO)
+    await previous.append_message(Message(b"0"))
+    new = await stage.open()
+    await new.append_message(Message(b"1"))
+    assert await code_of(BEYOND[request_](previous)) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+
+
+@pytest.mark.parametrize("request_", BEYOND)
+async def test_an_owner_that_is_one_denies_offsets_beyond_its_tail(
+    stage: Stage, ledgers: ScriptedLedgers, request_: str
+) -> None:
+    log = await stage.open()
+    await log.subscriptions.open(INFO)
+    await log.append_message(Message(b"0"))
+    assert await code_of(BEYOND[request_](log)) is ErrorCode.OFFSET_BEYOND_TAIL
+    assert log.is_serving
+
+
+async def test_what_is_appended_during_the_look_is_not_denied(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    log = await stage.open()
+    await log.append_message(Message(b"0"))
+    read = asyncio.create_task(log.read(2, ONE_MESSAGE))
+    await asyncio.sleep(0)
+    await asyncio.gather(*(log.append_message(Message(b"x")) for _ in range(2)))
+    assert (await read).next_offset == 3
+
+
+BY_IDS: dict[str, Callable[[PartitionLog, list[str]], Awaitable[object]]] = {
+    "ack": lambda log, ids: log.subscriptions.ack(INFO, ids),
+    "ack through": lambda log, ids: log.subscriptions.ack_through(INFO, ids[-1]),
+    "nack": lambda log, ids: log.subscriptions.nack(INFO, ids, 0),
+    "extend": lambda log, ids: log.subscriptions.extend(INFO, ids, 1_000),
+}
+
+
+async def pulled(log: PartitionLog) -> list[str]:
+    found = await log.subscriptions.pull(INFO, "a", max_messages=9, max_bytes=1 << 20)
+    return [message.ack_id for message in found]
+
+
+@pytest.mark.parametrize("is_sought", [True, False], ids=["sought", "appended"])
+@pytest.mark.parametrize("request_", BY_IDS)
+async def test_who_was_replaced_calls_no_id_of_its_successor_stale(
+    stage: Stage, ledgers: ScriptedLedgers, request_: str, is_sought: bool
+) -> None:
+    """Its successor has another generation of the cursor, or messages that it has not; leases are
+    never the same."""
+    previous = await stage.open()
+    await previous.subscriptions.open(INFO)
+    await previous.append_message(Message(b"0"))
+    new = await stage.open()
+    if is_sought:
+        await new.subscriptions.seek(INFO, 0)
+    else:
+        await new.append_message(Message(b"1"))
+    ids = await pulled(new)
+    assert await code_of(BY_IDS[request_](previous, ids)) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+    await BY_IDS[request_](new, ids)
+
+
+@pytest.mark.parametrize("request_", ["ack", "ack through"])
+async def test_who_was_replaced_confirms_only_what_its_successor_has(
+    stage: Stage, ledgers: ScriptedLedgers, request_: str
+) -> None:
+    previous = await stage.open()
+    await previous.subscriptions.open(INFO)
+    for _ in range(2):
+        await previous.append_message(Message(b"x"))
+    first, second = await pulled(previous)
+    await BY_IDS[request_](previous, [first])
+    new = await stage.open()
+    await BY_IDS[request_](previous, [first])  # durable, and found by the takeover
+    assert new.subscriptions.stats("id-s")["acked_to"] == 1
+    code = await code_of(BY_IDS[request_](previous, [second]))
+    assert code is ErrorCode.STATE_UNKNOWN
+    assert new.subscriptions.stats("id-s")["acked_to"] == 1
+
+
+@pytest.mark.parametrize("request_", ["ack", "ack through"])
+async def test_an_id_is_not_called_stale_by_a_seek_that_is_lost(
+    stage: Stage, ledgers: ScriptedLedgers, request_: str
+) -> None:
+    previous = await stage.open(timeout_s=0.02)
+    await previous.subscriptions.open(INFO)
+    await previous.append_message(Message(b"0"))
+    ids = await pulled(previous)
+    state = ledgers.writer_of(previous._node.ledger_list.state_ledger)
+    state.auto_ack = False
+    assert await code_of(previous.subscriptions.seek(INFO, 0)) is ErrorCode.STATE_UNKNOWN
+    assert await code_of(BY_IDS[request_](previous, ids)) is ErrorCode.STATE_UNKNOWN
+    ledgers.stored[state.ledger_id] = state.lac
+    new = await stage.open()
+    await BY_IDS[request_](new, ids)
+    assert new.subscriptions.stats("id-s")["acked_to"] == 1
+
+
+async def test_a_forged_id_of_a_later_epoch_is_stale(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await stage.open()
+    await log.subscriptions.open(INFO)
+    await log.append_message(Message(b"0"))
+    looks = looks_of(log, monkeypatch)
+    make = ack_id_maker("id-s", partition=0, epoch=99, generation=0, delivery=1)
+    assert await log.subscriptions.nack(INFO, [make(0)]) == [make(0)]
+    assert looks == [0]
+    assert await log.subscriptions.nack(INFO, await pulled(log)) == []
+    assert looks == [0]  # its own ids cost nothing
 
 
 @pytest.mark.parametrize("abandoned", [True, False])

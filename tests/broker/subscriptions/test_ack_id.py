@@ -22,10 +22,10 @@ async def test_ids_of_a_previous_owner_take_no_lease_from_who_has_it_now(stage: 
     previous = ids(await pull(first, info, "a"))
     second = await stage.open()
     held = ids(await pull(second, info, "b"))
-    assert second.subscriptions.extend(info, previous, 1_000) == previous
-    assert second.subscriptions.nack(info, previous, 0) == previous
+    assert await second.subscriptions.extend(info, previous, 1_000) == previous
+    assert await second.subscriptions.nack(info, previous, 0) == previous
     assert await pull(second, info, "c") == []
-    assert second.subscriptions.nack(info, held, 0) == []
+    assert await second.subscriptions.nack(info, held, 0) == []
 
 
 async def test_an_id_beyond_the_tail_acknowledges_nothing(stage: Stage) -> None:

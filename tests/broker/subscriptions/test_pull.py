@@ -96,7 +96,7 @@ async def test_a_pull_keeps_within_its_bounds(stage: Stage) -> None:
     assert await pull(log, info, size=39) == [2, 3, 4]
     assert await pull(log, info, size=1) == [5]  # one message, whatever its size
     found = await log.subscriptions.pull(info, "a", max_messages=9, max_bytes=999)
-    assert log.subscriptions.nack(info, [message.ack_id for message in found], 0) == []
+    assert await log.subscriptions.nack(info, [message.ack_id for message in found], 0) == []
     assert await pull(log, info, size=26) == [6, 7]
     assert await pull(log, info, size=5) == [8]
 
@@ -114,7 +114,7 @@ async def test_one_pull_goes_on_over_batches_and_ledgers(stage: Stage) -> None:
     found = await second.subscriptions.pull(info, "a", max_messages=20, max_bytes=1 << 20)
     assert [message.message.value for message in found] == [b"%d" % n for n in range(20)]
     scattered = [found[n].ack_id for n in (1, 2, 9, 19)]
-    assert second.subscriptions.nack(info, scattered, 0) == []
+    assert await second.subscriptions.nack(info, scattered, 0) == []
     assert await pull(second, info) == [1, 2, 9, 19, 20, 21, 22, 23]
 
 
@@ -167,7 +167,7 @@ async def test_what_failed_too_often_is_forwarded_and_then_acknowledged(
     graves.errors.append(FencelogError(ErrorCode.NO_OWNER, "not now"))
     for _ in range(2):
         found = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
-        log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+        await log.subscriptions.nack(info, [message.ack_id for message in found], 0)
     await until(lambda: log.subscriptions.stats("id-s")["burying"] == 1)
     assert await pull(log, info) == [1, 2]
     log.subscriptions.dead_letters = graves
@@ -191,7 +191,7 @@ async def test_what_is_forwarded_during_a_seek_comes_again(
     monkeypatch.setattr(graves, "forward", slowly)
     log.subscriptions.dead_letters = graves
     found = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
-    log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    await log.subscriptions.nack(info, [message.ack_id for message in found], 0)
     await until(lambda: graves.forwarded == [(0, 1)])
     await log.subscriptions.seek(info, 0)
     gate.set()
@@ -210,7 +210,7 @@ async def test_what_cannot_be_forwarded_holds_up_nothing_else_and_is_told(
     log.subscriptions.dead_letters = graves
     assert log.subscriptions.stats("id-s")["burial_error"] is None
     found = await log.subscriptions.pull(info, "a", max_messages=5, max_bytes=100)
-    log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    await log.subscriptions.nack(info, [message.ack_id for message in found], 0)
     await until(lambda: log.subscriptions.stats("id-s")["burying"] == 3)
     assert "topic_terminated" in log.subscriptions.stats("id-s")["burial_error"]
     graves.refused = set()
@@ -226,7 +226,7 @@ async def test_burials_end_with_the_subscription_and_with_the_log(
 
     async def fail() -> None:
         found = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
-        log.subscriptions.nack(info, [message.ack_id for message in found])
+        await log.subscriptions.nack(info, [message.ack_id for message in found])
         assert log.subscriptions.stats("id-s")["burying"] == 1
 
     await fail()
@@ -291,7 +291,7 @@ async def test_a_seek_ends_a_pull_that_is_under_way(
     log, info = await opened(stage, [Message(b"v")] * 3)
     if failed:
         found = await log.subscriptions.pull(info, "a", max_messages=3, max_bytes=100)
-        log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+        await log.subscriptions.nack(info, [message.ack_id for message in found], 0)
     gate, task = await held_pull(log, info, monkeypatch)
     await log.subscriptions.seek(info, 1)
     gate.open.set()
@@ -305,7 +305,7 @@ async def test_a_refusal_sends_an_ordered_pull_back_to_the_beginning(
     log, info = await opened(stage, [Message(b"v")] * 3, type="exclusive")
     first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
     gate, task = await held_pull(log, info, monkeypatch)
-    log.subscriptions.nack(info, [first[0].ack_id], 0)
+    await log.subscriptions.nack(info, [first[0].ack_id], 0)
     gate.open.set()
     assert await task == [0, 1, 2]
 
@@ -318,7 +318,7 @@ async def test_what_an_ordered_pull_has_taken_comes_after_what_failed_meanwhile(
     await append_one_by_one(log, 3)
     first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
     gate, task = await held_pull(log, info, monkeypatch, free=1)
-    log.subscriptions.nack(info, [first[0].ack_id], delay_ms)
+    await log.subscriptions.nack(info, [first[0].ack_id], delay_ms)
     gate.open.set()
     assert await task == expected
     assert log.subscriptions.stats("id-s")["outstanding"] == len(expected)
@@ -360,7 +360,7 @@ async def test_an_error_after_what_was_taken_has_failed_comes_to_who_pulls(
     await append_one_by_one(log, 3)
     first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
     gate, task = await held_pull(log, info, monkeypatch, free=1)
-    log.subscriptions.nack(info, [first[0].ack_id], 0)
+    await log.subscriptions.nack(info, [first[0].ack_id], 0)
     monkeypatch.undo()
     log._reader.closed = FencelogError(ErrorCode.NO_OWNER, "lost")
     gate.open.set()

@@ -110,6 +110,8 @@ class Writer:
             await asyncio.sleep(pause_ms / 1000)
             if self._clients.is_over.is_set():
                 break
+            if self._plan.wanders and self._chance.random() < self._plan.wanders:
+                self._asking.wander()
             if self._plan.conditions == "claim":
                 await self._write_alone()
             elif self._plan.conditions == "routed":

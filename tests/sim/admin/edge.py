@@ -143,9 +143,15 @@ class Edge:
         instance, log = await self.open(broker, partition)
         if topic_id and log.topic_id != topic_id:
             return log.topic_id, None
-        result = await instance.read(
-            offset, ReadLimits(max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS)
-        )
+        known_end = log.known_end
+        try:
+            result = await instance.read(
+                offset, ReadLimits(max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS)
+            )
+        except FencelogError as error:
+            if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
+                log.denied(offset, known_end)
+            raise
         note_read(log, offset, result)
         return log.topic_id, result
 

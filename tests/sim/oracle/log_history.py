@@ -247,6 +247,13 @@ class LogHistory:
         self.told_end[instance] = max(tail, self.told_end.get(instance, 0))
         self.known_end = max(self.known_end, tail)  # everything below is durable
 
+    def denied(self, offset: int, known_end: int) -> None:
+        """An owner said for certain that the log does not reach that far. It was known to end there
+        when the owner was asked: no owner may say it, replaced or not."""
+        self.counts["offsets denied"] += 1
+        if offset <= known_end:
+            self.violate(25, f"{offset} is denied, the log was known to reach {known_end}")
+
     def begin_shown(self, offset: int, epoch: int) -> None:
         """The owner of that epoch said that the log begins there."""
         if offset < self.starts.get(epoch, 0):

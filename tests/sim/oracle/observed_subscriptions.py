@@ -10,7 +10,7 @@ from typing import Any
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
-from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from tests.sim.oracle.subscription_history import Given, SubscriptionHistory
 
 
@@ -60,7 +60,9 @@ class ObservedSubscriptions:
         )
         history.check_leases(self._leases(), instance)
         for message in messages:
-            history.given[message.ack_id] = Given(message.offset, history.seeks_begun)
+            history.given[message.ack_id] = Given(
+                message.offset, history.seeks_begun, instance.epoch
+            )
         return messages
 
     def _leases(self) -> dict[int, str]:
@@ -78,6 +80,7 @@ class ObservedSubscriptions:
 
         async def ack() -> tuple[AckResult, list[int]]:
             result = await self._real.ack(info, ack_ids)
+            history.called_stale(result.stale, self.instance)
             return result, self._offsets(result.stale)
 
         result, confirmed = await self._asked([one.offset for one in given], ack)
@@ -95,6 +98,7 @@ class ObservedSubscriptions:
 
         async def ack() -> tuple[AckResult, Sequence[int]]:
             result = await self._real.ack_through(info, ack_id, consumer)
+            history.called_stale(result.stale, self.instance)
             return result, below if result.stale else ()
 
         result, confirmed = await self._asked(below, ack)
@@ -119,18 +123,22 @@ class ObservedSubscriptions:
             raise
         return result, history.acknowledged(ask, stale, self.instance)
 
-    def nack(
+    async def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[str]:
         now_s = asyncio.get_running_loop().time()
-        stale = self._real.nack(info, ack_ids, delay_ms)
+        stale = await self._real.nack(info, ack_ids, delay_ms)
+        self.history.called_stale(stale, self.instance)
         returned = self.history.named(sorted(set(ack_ids).difference(stale)), self.instance, now_s)
         self.history.refusing(returned, self.instance)
         return stale
 
-    def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
+    async def extend(
+        self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int
+    ) -> list[str]:
         now_s = asyncio.get_running_loop().time()
-        stale = self._real.extend(info, ack_ids, lease_ms)
+        stale = await self._real.extend(info, ack_ids, lease_ms)
+        self.history.called_stale(stale, self.instance)
         kept = self.history.named(sorted(set(ack_ids).difference(stale)), self.instance, now_s)
         self.history.extended(kept, self.instance, now_s + lease_ms / 1000)
         return stale
@@ -140,6 +148,7 @@ class ObservedSubscriptions:
 
     async def seek(self, info: SubscriptionInfo, offset: int) -> int:
         history = self.history
+        await self._check_below_tail(offset)
         seek = history.seeking(offset, self.instance)
         try:
             found = await self._real.seek(info, offset)
@@ -149,3 +158,15 @@ class ObservedSubscriptions:
             raise
         history.sought(seek, found)
         return found
+
+    async def _check_below_tail(self, offset: int) -> None:
+        """Have the owner refuse a seek first that is beyond its tail: its view does not change
+        while it makes sure of that."""
+        log = self.history.log
+        known_end = log.known_end
+        try:
+            await self.instance._reader.check_below_tail(offset)
+        except FencelogError as error:
+            if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
+                log.denied(offset, known_end)
+            raise

@@ -47,10 +47,11 @@ class Seek:
 @dataclass(frozen=True, slots=True)
 class Given:
     """The delivery that an ack id stands for. ``pulled_at``: seeks that had begun when it was
-    given."""
+    given; ``epoch``: that of its owner."""
 
     offset: int
     pulled_at: int
+    epoch: int = 0
 
 
 @dataclass(slots=True)
@@ -267,6 +268,15 @@ class SubscriptionHistory:
                 self.violate(18, f"{offset} is with {lease.consumer}, and another id changes that")
             offsets.append(offset)
         return sorted(offsets)
+
+    def called_stale(self, ack_ids: Iterable[str], owner: Owner) -> None:
+        """Check that an owner has said that of no id of a successor's (25)."""
+        epoch = self.views[owner].epoch
+        for ack_id in ack_ids:
+            given = self.given[ack_id]
+            if given.epoch > epoch:
+                self.violate(25, f"epoch {epoch} calls {given.offset} of {given.epoch} stale")
+                return
 
     def refusing(self, offsets: Iterable[int], owner: Owner) -> None:
         """A consumer has given these back, which it had."""

@@ -239,6 +239,23 @@ def test_a_tail_does_not_go_back_within_an_instance() -> None:
     assert "a tail of 1 is shown, the same had told 2" in log.history.violations[1]
 
 
+def test_definite_answers_of_who_was_replaced_are_seen() -> None:
+    log = LogHistory(History(), 0)
+    log.begun(1, 2)
+    log.denied(3, log.known_end)
+    assert log.history.violations == []
+    log.denied(2, log.known_end)
+    assert "2 is denied, the log was known to reach 2" in log.history.violations[0]
+    one = Deliveries("shared")
+    one.pull("a", 0, at_s=0, epoch=2)
+    ack_ids = list(one.seen.given)
+    one.seen.given = {ack_id: Given(0, 0, 2) for ack_id in ack_ids}
+    one.seen.called_stale(ack_ids, one.owner(2))
+    assert one.violations == []
+    one.seen.called_stale(ack_ids, one.owner(1))
+    assert "epoch 1 calls 0 of 2 stale" in one.violations[0]
+
+
 class Lists:
     """A list of ledgers that is changed without any broker."""
 

@@ -123,6 +123,7 @@ class _Draw:
             tuple(random.choice((0, 0, 1, 3)) for _ in range(random.choice((1, 1, 2, 3)))),
             random.choice(story.conditions),
             random.choice((0.02, 0.1, 0.4)),
+            wanders=story.wanders,
         )
 
     def _reader(self, number: int) -> ReaderPlan:

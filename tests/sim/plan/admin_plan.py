@@ -73,7 +73,8 @@ class WriterPlan:
     """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``routed``: likewise,
     now and later, to the partition that the key finds; ``claim``: it holds the partition while it
     writes. ``releases``: how often it gives the partition up after it has
-    written; ``removes``: … it removes a key instead of giving it a message."""
+    written; ``removes``: … it removes a key instead of giving it a message; ``wanders``: … it
+    goes to another broker though the last one answered."""
 
     machine: str
     partition: int
@@ -83,6 +84,7 @@ class WriterPlan:
     conditions: str
     releases: float
     removes: float = 0.0
+    wanders: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

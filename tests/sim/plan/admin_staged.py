@@ -181,6 +181,29 @@ WAITING = Story(
 """Who may append changes while appends are on their way to bookies that are slower than those of
 the state log."""
 
+UNAWARE = Story(
+    first=("fence",),
+    steps=("fence",),
+    step_counts=(2, 4),
+    events=("takeover",),
+    conditions=("claim", "claim", "none"),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(8, 12),
+    faults=("answers lost",),
+    fault_counts=(0, 1),
+    rolls=(1000,),
+    pauses_ms=(20, 60),
+    writers=(1, 2),
+    early=0.9,
+    partitions=(1,),
+    writes_elsewhere=0.0,
+    steps_elsewhere=0.0,
+    wanders=0.5,
+)
+"""Who may append changes at an owner, and then the one before it is asked, which does not know that
+it was replaced."""
+
 STAGED = (
     (80, 60, TRIMMED),
     (40, 0, UNSEEN),
@@ -191,5 +214,6 @@ STAGED = (
     (60, 16, HIDDEN),
     (60, 4, BEHIND),
     (40, 28, WAITING),
+    (80, 36, UNAWARE),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

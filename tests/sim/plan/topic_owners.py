@@ -34,8 +34,8 @@ EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
 MOVED_EVERY, MOVED_AT = 40, 22
 """Of the others, one in so many moves: not one that committers take (``commits/plan.py``)."""
 
-UNANSWERED_AT, SOUGHT_AT = 27, 38
-"""Of ``MOVED_EVERY`` those in which the owner stays."""
+UNANSWERED_AT, UNAWARE_AT, SOUGHT_AT = 27, 34, 38
+"""Of ``MOVED_EVERY`` those in which the owner stays, or those before it are asked."""
 
 LENGTH_MS = 3_000
 BROKERS = 3
@@ -56,6 +56,8 @@ def with_owners(plan: TopicPlan) -> TopicPlan:
         return _moved(random, one_partition(plan))
     if plan.seed % MOVED_EVERY == UNANSWERED_AT:
         return _unanswered(random, one_partition(plan))
+    if plan.seed % MOVED_EVERY == UNAWARE_AT:
+        return _unaware(random, one_partition(plan))
     if plan.seed % MOVED_EVERY == SOUGHT_AT:
         return _sought(random, one_partition(plan))
     if place == ROVING_AT:
@@ -102,6 +104,23 @@ def usurpers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
         broker = f"k{random.randint(1, plan.brokers)}"
         at_ms = begin_ms + random.randint(0, 50)
         yield Fault(Moment("start", 0, at_ms), "believe", broker, 1_000, 0.5)
+
+
+def _unaware(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Consumers ask any owner for what one of them knows (``topics/rover.py``). The producer stays
+    with the newest owner, so that the others do not learn from an entry that they were replaced."""
+    stray = replace(_consumer(random, "c1"), strays=True)
+    subscription = _subscription(random)
+    config = replace(subscription.config, type="shared")
+    return replace(
+        plan,
+        brokers=BROKERS,
+        overrides={**plan.overrides, "roll_entries": 1_000},
+        producers=(producer(random, "p1", "none", wanders=0.1),),
+        subscriptions=(replace(subscription, config=config),),
+        consumers=(stray, replace(stray, machine="c2")),
+        faults=tuple(usurpers(random, replace(plan, brokers=BROKERS))),
+    )
 
 
 def _changing(random: Random, plan: TopicPlan) -> TopicPlan:

@@ -91,6 +91,8 @@ class ConsumerPlan:
     knows_cursor: bool = False
     """True if it asks an owner that has told it of the cursor for nothing else first: what it asks
     for does not wait then until earlier changes are durable."""
+    strays: bool = False
+    """True if it is a ``Stray``."""
     late: float = 0.0
     """How often it refuses or extends what it got before, which others may have by then."""
 

@@ -89,15 +89,17 @@ class CalledSubscriptions(ObservedSubscriptions):
             info, lambda: work(info, offset), lambda found: (f"{self.instance.partition}/{found}",)
         )
 
-    def nack(
+    async def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[str]:
         work = super().nack
-        return self._at_once(info, lambda: work(info, ack_ids, delay_ms))
+        return await self._once(info, lambda: work(info, ack_ids, delay_ms), list)
 
-    def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
+    async def extend(
+        self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int
+    ) -> list[str]:
         work, now_s = super().extend, asyncio.get_running_loop().time()
-        stale = self._at_once(info, lambda: work(info, ack_ids, lease_ms))
+        stale = await self._once(info, lambda: work(info, ack_ids, lease_ms), list)
         kept = set(ack_ids).difference(stale)
         self._calls.extended(self._begun(info), kept, now_s + lease_ms / 1000)
         return stale
@@ -117,17 +119,6 @@ class CalledSubscriptions(ObservedSubscriptions):
             raise
         self._calls.did(call, partition, says(result))
         return result
-
-    def _at_once(self, info: SubscriptionInfo, work: Callable[[], list[str]]) -> list[str]:
-        call, partition = self._begun(info), self.instance.partition
-        self._calls.takes(call, partition)
-        try:
-            stale = work()
-        except FencelogError as error:
-            self._calls.failed(call, partition, error)
-            raise
-        self._calls.did(call, partition, stale)
-        return stale
 
     def _begun(self, info: SubscriptionInfo) -> Call:
         """The call that asks. Its owner has a cursor, whether or not that is durable."""

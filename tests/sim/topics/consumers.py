@@ -184,12 +184,12 @@ class Consumer:
 
     async def _refused(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         ids = [message.ack_id for message in pulled]
-        self._at(instance).nack(self._subscription.info, ids)
+        await self._at(instance).nack(self._subscription.info, ids)
 
     async def _extended(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         info = self._subscription.info
         ids = [message.ack_id for message in pulled]
-        self._at(instance).extend(info, ids, info.config.lease_ms)
+        await self._at(instance).extend(info, ids, info.config.lease_ms)
 
     async def _sought(self, offset: int, instance: PartitionLog) -> None:
         await self._at(instance).seek(self._subscription.info, offset)

@@ -31,7 +31,7 @@ def look_at_tail(log: LogHistory, instance: PartitionLog) -> None:
 
 async def read_some(log: LogHistory, offset: int, max_messages: int, broker: Broker) -> ReadResult:
     instance = await broker.partition(TOPIC, log.partition)
-    floor = log.floor_of(instance, instance.epoch)
+    floor, known_end = log.floor_of(instance, instance.epoch), log.known_end
     try:
         result = await instance.read(
             offset, ReadLimits(max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS)
@@ -39,6 +39,7 @@ async def read_some(log: LogHistory, offset: int, max_messages: int, broker: Bro
     except FencelogError as error:
         if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
             log.tail_shown(int(error.extra["tail_offset"]), floor, instance)
+            log.denied(offset, known_end)
         raise
     log.tail_shown(result.tail_offset, floor, instance)
     return result

@@ -4,6 +4,9 @@ after the next owner's seek.
 That owner is cut off from its bookies (``faults_of_rover``): its seek is never durable, and yet it
 goes on from there and gives ids out, of messages that it still has in memory. Whatever the next
 owner has found, and whatever seeks it takes, these ids say nothing there (invariant 19).
+
+And a consumer that strays: it asks an owner that was replaced, and does not know it yet, for what
+its successor has (invariant 25).
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
 
+from fencelog.broker.broker import Broker
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_plan import ConsumerPlan
-from tests.sim.topics.brokers import Unanswered, Unreached
+from tests.sim.topics.brokers import TOPIC, Unanswered, Unreached
 from tests.sim.topics.consumers import Consumer, Work
 
 LOST_S = 0.25
@@ -38,6 +43,9 @@ BEFORE_TAKEOVER_MS = 700
 meanwhile."""
 EACH_MS = 2_400
 """The time from cutting one owner off until the next one is."""
+
+PULLS, SEEKS, ACKS = 0.5, 0.6, 0.8
+"""The shares of a ``Stray``'s requests, each with those before it: the rest refuses or extends."""
 
 
 class Outcome(Enum):
@@ -121,3 +129,46 @@ class Rover(Consumer):
         """Ask an owner that knows the cursor without making sure of that first."""
         attend = partial(self._attend, work, makes_sure=False)
         return await self._machine.ask(attend, timeout_s=LOST_S)
+
+
+class Stray(Consumer):
+    """A consumer that goes to any broker which takes itself for the owner, for each request. It
+    acknowledges nothing that this owner has delivered itself: that would have to be durable, and
+    would tell it at once that it was replaced."""
+
+    async def consume(self, plan: ConsumerPlan) -> None:
+        await asyncio.sleep(plan.starts_ms / 1000)
+        while not self._clients.is_over.is_set():
+            await asyncio.sleep(self._chance.uniform(0, 0.01))
+            self._machine = self._clients.some_broker(self._chance)
+            if self._machine.broker is None or not _serves(self._machine.broker):
+                continue
+            what = self._chance.random()
+            if what < PULLS or not self._hoard:
+                pulled = await self.pull(plan.pulls)
+                self._hoard = [*self._hoard[-4:], *([pulled] if pulled else [])]
+            elif what < SEEKS:
+                await self.seek(self._subscription.log.known_end)
+            elif what < ACKS:
+                await self._ask(partial(self._acknowledged_elsewhere, self._newest()))
+            elif self._chance.random() < 0.5:
+                await self.refuse(self._newest())
+            else:
+                await self.extend(self._newest())
+
+    def _newest(self) -> list[PulledMessage]:
+        """Return what it got from the last of the owners."""
+        given = self._subscription.given
+        return max(self._hoard, key=lambda pulled: given[pulled[0].ack_id].epoch)
+
+    async def _acknowledged_elsewhere(
+        self, pulled: list[PulledMessage], instance: PartitionLog
+    ) -> None:
+        """Acknowledge what another owner than this one has delivered."""
+        epoch = self._subscription.given[pulled[0].ack_id].epoch
+        if epoch != instance.epoch:
+            await self._acknowledged(pulled, instance)
+
+
+def _serves(broker: Broker) -> bool:
+    return broker.open_log(TOPIC, 0) is not None

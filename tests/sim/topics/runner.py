@@ -56,7 +56,7 @@ from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
 from tests.sim.topics.producers import Producer
-from tests.sim.topics.rover import Rover
+from tests.sim.topics.rover import Rover, Stray
 from tests.sim.topics.small_limits import FORGETFUL, HOLD_S, LIMITS, small_limits
 
 BUDGET_S = 250.0
@@ -177,7 +177,7 @@ class _Play:
         for consumer in self._plan.consumers:
             subscription = subscriptions[consumer.subscription]
             chance = clients.chance(consumer.machine)
-            role = Rover if consumer.roves else Consumer
+            role = Rover if consumer.roves else Stray if consumer.strays else Consumer
             work = role(consumer.machine, subscription, clients, chance).consume
             works.append((consumer.machine, partial(work, consumer)))
         if self._plan.dead_letters is not None:

@@ -199,7 +199,7 @@ ALLOWED = (
     ),
 )
 
-OUTDATED = (
+UNAWARE = (
     Mutant(
         "shut-out-by-who-was-replaced",
         "SEMANTICS.md, who may append",
@@ -225,6 +225,10 @@ OUTDATED = (
             ),
         ),
     ),
+)
+"""Seen in histories in which an owner is asked that does not know that it was replaced."""
+
+OUTDATED = (
     Mutant(
         "change-refused-by-who-was-replaced",
         "SEMANTICS.md, who may append",
@@ -239,8 +243,8 @@ OUTDATED = (
         ),
     ),
 )
-"""An owner has to be replaced unawares, asked again, and its successor's access changed before: a
-test of the part detects these."""
+"""An owner has to be replaced unawares, and asked for a change that its successor may make: a
+test of the part detects it."""
 
-MUTANTS: tuple[Mutant, ...] = (*COMPACTED, *ALLOWED)
+MUTANTS: tuple[Mutant, ...] = (*COMPACTED, *ALLOWED, *UNAWARE)
 """Seen in histories of administration."""

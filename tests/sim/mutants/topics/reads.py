@@ -79,6 +79,36 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
 )
 
+DENIED: tuple[Mutant, ...] = (
+    Mutant(
+        "denied-by-who-was-replaced",
+        "SEMANTICS.md, readers",
+        "An offset beyond the tail is refused without a look at the list of ledgers.",
+        (
+            Edit(
+                READER,
+                "LogReader.check_below_tail",
+                "            await self.check_owner()\n",
+                "            self.check_open()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "successors-ids-are-stale",
+        "SEMANTICS.md, consumers",
+        "An id of a later epoch is called stale without a look at the list of ledgers.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.subscriptions",
+                "Subscriptions._parsed",
+                "            await self._reader.check_owner()\n",
+                "            self._reader.check_open()\n",
+            ),
+        ),
+    ),
+)
+"""What an owner that was replaced says for certain, and its successor knows better."""
+
 ASKED_DIRECTLY: tuple[Mutant, ...] = (
     Mutant(
         "ranges-without-an-owner",
@@ -107,10 +137,27 @@ ASKED_DIRECTLY: tuple[Mutant, ...] = (
             Edit(
                 LOG,
                 "PartitionLog.segments",
-                "            await self._check_owner()\n",
+                "            await self.check_owner()\n",
                 "            self._reader.check_open()\n",
             ),
         ),
     ),
 )
 """Mutants that need an owner which was replaced, and which is then asked for ranges alone."""
+
+STALE_BY_A_LOST_SEEK: tuple[Mutant, ...] = (
+    Mutant(
+        "stale-by-a-seek-that-is-lost",
+        "SEMANTICS.md, consumers",
+        "A cumulative ack is called stale by a seek that is not durable yet.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.subscriptions",
+                "Subscriptions.ack_through",
+                "            await self._cursors.settled()  # the seek that made it stale\n",
+                "",
+            ),
+        ),
+    ),
+)
+"""A mutant that needs a cumulative ack between a seek and the takeover that loses it."""
