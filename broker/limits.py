@@ -309,6 +309,14 @@ ADMIN_ANSWER_S = 2
 """The time for one broker or bookie to answer what a screen asks of all of them: who needs longer
 is named, and the screen shows what the others answered."""
 
+STATS_WAIT_S = 0.1
+"""The time that a list of names waits for the figures of brokers: nobody sees it, and a broker that
+works answers within a tenth of it."""
+
+KEPT_STATS_S = 10
+"""The age up to which a list shows the figures that a broker has sent last, when its next ones are
+late: twice the time between two questions of a screen."""
+
 TOPIC_TOTALS_MS = 2_000
 """The age up to which a broker's figures of topics are used again: a console that is refreshed
 every few seconds costs one look at all partitions, however many people watch it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
-from fencelog.api.admin.ask_brokers import ask_brokers
+from fencelog.api.admin.ask_brokers import StatsOfBrokers
 from fencelog.api.admin.broker_admin import elsewhere
 from fencelog.api.admin.subscription_table_routes import TOPIC_PATTERN
 from fencelog.api.http.queries import refuse_query
@@ -75,7 +75,7 @@ def _sum(parts: Sequence[tuple[int, Sequence[int | None]]], tick: int) -> int | 
     return sum(known) if len(known) == len(values) else None
 
 
-def add_rates(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
+def add_rates(router: APIRouter, broker: Broker, peers: LinkPeers, stats: StatsOfBrokers) -> None:
     """Add the routes to ``router``, which has the prefix ``/v1``; handlers raise FencelogError."""
 
     def own(topic: str | None) -> BrokerRates:
@@ -85,12 +85,13 @@ def add_rates(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     @router.get("/admin/rates", tags=["cluster"])
     async def list_rates(request: Request, topic: TopicParameter = None) -> Rates:
         """Return the rates of the last 5 minutes. Of everything, or of one topic: samples of all
-        brokers added up; those of brokers that do not answer are left out."""
+        brokers added up, without those that do not answer at once: they are `unanswered`."""
         refuse_query(request, "topic")
         name = None if topic is None else str(TopicName.parse(topic))
         verb = "/rates" if name is None else f"/rates?topic={name}"
-        found, unanswered = await ask_brokers(broker, peers, own(name), verb, _read)
-        return Rates(**added_up(found.values()).model_dump(), unanswered=unanswered)
+        known = await stats.get(own(name), verb, _read)
+        sums = added_up(known.of_brokers.values()).model_dump()
+        return Rates(**sums, unanswered=known.unanswered)
 
     @router.get("/brokers/{broker_id}/rates", tags=["cluster"])
     async def rates_of_broker(

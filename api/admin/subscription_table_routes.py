@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from fencelog.api.admin.ask_brokers import ask_brokers
+from fencelog.api.admin.ask_brokers import StatsOfBrokers
 from fencelog.api.admin.broker_admin import elsewhere
 from fencelog.api.admin.subscription_table_core import (
     SubscriptionOrder,
@@ -41,13 +41,13 @@ TOPIC_PATTERN = f"^{NAME_PATTERN}/{NAME_PATTERN}$"
 
 
 class ListedSubscription(BaseModel):
-    """A subscription and its figures, which are null while no partition is open. ``partitions``:
-    open; ``backlog_messages``: not acknowledged, of which ``outstanding`` are with consumers and
-    ``dead_letters`` on the way to their topic; ``backlog_bytes``: from the first of them on,
-    estimated; ``oldest_us``: its publish time, null without one; ``held_bytes``: in ledgers that
-    are kept for this subscription alone; ``recent_lag``: messages that were not acknowledged during
-    the last 5 minutes, a sample every 10 s, the newest last: empty where there are none, null where
-    they were not asked for or a sample was missed."""
+    """A subscription and its figures, which are null while no partition is known to be open.
+    ``partitions``: open; ``backlog_messages``: not acknowledged, of which ``outstanding`` are with
+    consumers and ``dead_letters`` on the way to their topic; ``backlog_bytes``: from the first of
+    them on, estimated; ``oldest_us``: its publish time, null without one; ``held_bytes``: in
+    ledgers that are kept for this subscription alone; ``recent_lag``: messages that were not
+    acknowledged during the last 5 minutes, a sample every 10 s, the newest last: empty where there
+    are none, null where they were not asked for or a sample was missed."""
 
     topic: str
     subscription: str
@@ -63,8 +63,8 @@ class ListedSubscription(BaseModel):
 
 class SubscriptionTablePage(BaseModel):
     """A page of subscriptions. ``total``: those that fit the question; ``next_start``: where the
-    next page begins; ``unanswered``: brokers whose figures are missing; ``now_us``: the time of the
-    service, from which ages follow."""
+    next page begins; ``unanswered``: brokers whose figures are not known yet, so that sums may be
+    too small; ``now_us``: the time of the service, from which ages follow."""
 
     subscriptions: list[ListedSubscription]
     total: int
@@ -109,13 +109,15 @@ class BrokerLags(BaseModel):
     lags: list[BrokerLag | None]
 
 
-def add_subscription_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
+def add_subscription_table(
+    router: APIRouter, broker: Broker, peers: LinkPeers, stats: StatsOfBrokers
+) -> None:
     """Add the routes to ``router``, which has the prefix ``/v1``."""
-    _add_table(router, broker, peers)
+    _add_table(router, broker, stats)
     _add_parts(router, broker, peers)
 
 
-def _add_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
+def _add_table(router: APIRouter, broker: Broker, stats: StatsOfBrokers) -> None:
     @router.get("/admin/subscriptions", tags=["subscriptions"])
     async def table_of_subscriptions(
         request: Request,
@@ -128,14 +130,14 @@ def _add_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     ) -> SubscriptionTablePage:
         """List subscriptions with their figures, sorted by name or by a figure. With `topic` all of
         that topic; otherwise those that have a partition open at some broker. Figures are sums over
-        all brokers and up to two seconds old; those of brokers that do not answer are left out.
-        With `recent` each has its lag of the last minutes."""
+        all brokers and a few seconds old; the list does not wait for those of brokers that do not
+        answer at once, which are `unanswered`. With `recent` each has its lag of the last
+        minutes."""
         refuse_query(request, "sort", "contains", "topic", "start", "limit", "recent")
         own = await broker.backlog_table.totals()
-        verb = "/subscriptions"
-        of_brokers, unanswered = await ask_brokers(broker, peers, own, verb, from_wire)
-        totals = added_up(of_brokers.values())
-        keys = list(totals)
+        known = await stats.get(own, "/subscriptions", from_wire)
+        totals = added_up(known.of_brokers.values())
+        keys = list(totals.keys() | set().union(*known.last_known.values()))
         if topic is not None:
             info = await broker.topic(TopicName.parse(topic))
             names = await broker.subscriptions.list_names(info.topic_id)
@@ -143,12 +145,12 @@ def _add_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
         found = ordered(keys, totals, contains=contains, by=sort)
         end = start + limit
         page = found[start:end]
-        lags = await _recent_lags(broker, peers, page, totals) if recent else {}
+        lags = await _recent_lags(broker, stats, page, totals) if recent else {}
         return SubscriptionTablePage(
             subscriptions=[_listed(key, totals.get(key), lags.get(key)) for key in page],
             total=len(found),
             next_start=end if end < len(found) else None,
-            unanswered=unanswered,
+            unanswered=known.unanswered,
             now_us=broker.host.now_us(),
         )
 
@@ -205,17 +207,19 @@ async def _own_lags(broker: Broker, keys: Sequence[SubscriptionKey]) -> list[_La
 
 async def _recent_lags(
     broker: Broker,
-    peers: LinkPeers,
+    stats: StatsOfBrokers,
     keys: Sequence[SubscriptionKey],
     totals: Mapping[SubscriptionKey, SubscriptionTotals],
 ) -> dict[SubscriptionKey, Lag]:
     """Return the lags of all brokers added up; none where a broker does not answer that has
     partitions of it."""
-    own = await _own_lags(broker, keys)
-    body = {"subscriptions": [list(key) for key in keys]}
-    of_brokers, _ = await ask_brokers(broker, peers, own, ":lags", _read_lags, body)
+    # However the page is sorted, it is the same question.
+    asked = tuple(sorted(keys))
+    own = await _own_lags(broker, asked)
+    body = {"subscriptions": [list(key) for key in asked]}
+    known = await stats.get(own, ":lags", _read_lags, body=body, key=asked)
     found: dict[SubscriptionKey, Lag] = {}
-    for key, *parts in zip(keys, *of_brokers.values(), strict=True):
+    for key, *parts in zip(asked, *known.of_brokers.values(), strict=True):
         there = [part for part in parts if part is not None]
         partitions = totals[key].partitions if key in totals else 0
         is_whole = sum(part.partitions for part in there) >= partitions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
-from fencelog.api.admin.ask_brokers import ask_brokers
+from fencelog.api.admin.ask_brokers import StatsOfBrokers
 from fencelog.api.admin.broker_admin import elsewhere
 from fencelog.api.admin.topic_table_core import (
     SortBy,
@@ -33,9 +33,10 @@ MAX_CONTAINS = 200
 
 
 class ListedTopic(BaseModel):
-    """A topic and its figures, which are null while no partition is open. ``brokers``: the owners;
-    ``messages``: readable; ``backlog_messages``: the longest backlog of each partition, added up;
-    ``retention_ms``, ``retention_bytes``: null: no bound."""
+    """A topic and its figures, which are null while no partition is known to be open. ``brokers``:
+    the owners; ``open_partitions``: those whose figures are there; ``messages``: readable;
+    ``backlog_messages``: the longest backlog of each partition, added up; ``retention_ms``,
+    ``retention_bytes``: null: no bound."""
 
     topic: str
     partitions: int
@@ -54,7 +55,8 @@ class ListedTopic(BaseModel):
 
 class TopicTablePage(BaseModel):
     """A page of topics. ``total``: topics that fit the question; ``next_start``: where the next
-    page begins; ``unanswered``: brokers whose figures are missing."""
+    page begins; ``unanswered``: brokers whose figures are not known yet, so that sums may be too
+    small and partitions may be open that are not counted."""
 
     topics: list[ListedTopic]
     total: int
@@ -70,7 +72,9 @@ class BrokerTopics(BaseModel):
     topics: dict[str, list[float]]
 
 
-def add_topic_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
+def add_topic_table(
+    router: APIRouter, broker: Broker, peers: LinkPeers, stats: StatsOfBrokers
+) -> None:
     """Add the routes to ``router``, which has the prefix ``/v1``."""
 
     @router.get("/admin/topics", tags=["topics"])
@@ -84,14 +88,14 @@ def add_topic_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None
         limit: Annotated[int, Query(ge=1, le=MAX_TOPIC_PAGE)] = DEFAULT_TOPIC_PAGE,
     ) -> TopicTablePage:
         """List topics with their figures, sorted by name or by a figure. Figures are sums over
-        all brokers and up to two seconds old; those of brokers that do not answer are left
-        out."""
+        all brokers and a few seconds old; the list does not wait for those of brokers that do not
+        answer at once, which are `unanswered`."""
         refuse_query(request, "sort", "contains", "namespace", "start", "limit")
         if namespace is not None:
             check_name("namespace", namespace)
         own = await broker.topic_table.totals()
-        of_brokers, unanswered = await ask_brokers(broker, peers, own, "/topics", from_wire)
-        rows = added_up(of_brokers)
+        known = await stats.get(own, "/topics", from_wire)
+        rows = added_up(known.of_brokers)
         names = {str(name): name for name in await broker.topics.names(namespace)}
         found = ordered(names, rows, contains=contains, by=sort)
         end = start + limit
@@ -100,7 +104,7 @@ def add_topic_table(router: APIRouter, broker: Broker, peers: LinkPeers) -> None
             topics=[_listed(info, rows.get(str(info.name))) for info in infos],
             total=len(found),
             next_start=end if end < len(found) else None,
-            unanswered=unanswered,
+            unanswered=known.unanswered,
         )
 
     @router.get("/brokers/{broker_id}/topics", tags=["cluster"])

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 from fencelog.api.admin.admin import admin_router
+from fencelog.api.admin.ask_brokers import StatsOfBrokers, asking
 from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.bookie_table import add_bookie_table
 from fencelog.api.admin.broker_admin import add_broker_routes
@@ -95,9 +96,10 @@ def build_framework(
     """Build the FastAPI half of a broker's application."""
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers)
-    add_topic_table(router, broker, peers)
-    add_rates(router, broker, peers)
-    add_subscription_table(router, broker, peers)
+    stats = StatsOfBrokers(broker.config.broker_id, lambda: broker.brokers(), asking(peers))
+    add_topic_table(router, broker, peers, stats)
+    add_rates(router, broker, peers, stats)
+    add_subscription_table(router, broker, peers, stats)
     add_subscription_routes(router, broker, lifecycle)
     add_bookie_table(router, bookies, healing)
     add_autorecovery_routes(router, healing)

@@ -21,6 +21,7 @@ def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     one that does not answer sets its own limit."""
     for asking in (ask_brokers, bookie_table):
         monkeypatch.setattr(asking, "ADMIN_ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr(ask_brokers, "STATS_WAIT_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -54,3 +54,7 @@ export function windowOf(total, top, height, rowPx) {
 
 /** A field with its name. @param {string} name @param {any} field */
 export const field = (name, field) => h('label', {class: 'field'}, h('span', null, name), field);
+
+/** Which figures a list has: a line that is always there, so that nothing moves when they come. @param {string[]} unanswered brokers */
+export const figuresOf = (unanswered) => h('p', {class: 'muted', role: 'status', key: 'figures', 'data-figures': unanswered.length ? 'some' : 'all'}, unanswered.length
+  ? `Figures of ${unanswered.join(', ')} are not known yet: sums are without them.` : 'Figures of all brokers.');

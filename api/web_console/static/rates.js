@@ -16,8 +16,8 @@ export const ratesPath = (topic) => `v1/admin/rates${topic ? `?${new URLSearchPa
 
 /** What is written and read, as two facts with curves. @param {import('./service.js').Shown} shown */
 export const rateFacts = (shown) => answered(shown, 'the rates', (data) => [
-  data.unanswered.length > 0 && h('div', {class: 'alert', role: 'status', key: 'unanswered'}, `Without the rates of ${data.unanswered.join(', ')}, which did not answer.`),
-  data.since_us === null ? h('p', {class: 'muted', key: 'none'}, 'No traffic in the last five minutes.') : h('ul', {class: 'facts', key: 'rates'}, fact('Written', data.in_bytes_per_s, data.interval_ms), fact('Read', data.out_bytes_per_s, data.interval_ms))]);
+  h('ul', {class: 'facts', key: 'rates'}, data.since_us === null ? h('li', {class: 'muted'}, 'No traffic in the last five minutes.') : [fact('Written', data.in_bytes_per_s, data.interval_ms), fact('Read', data.out_bytes_per_s, data.interval_ms)],
+    data.unanswered.length > 0 && h('li', {class: 'muted', key: 'unanswered'}, `without those of ${data.unanswered.join(', ')}, not known yet`))]);
 
 /** @param {string} name @param {(number | null)[]} values @param {number} intervalMs */
 function fact(name, values, intervalMs) {

@@ -1,7 +1,7 @@
 // The subscriptions of all topics, or of one: how far behind each is, and what is kept for it.
 
 import {count, size} from './format.js';
-import {answered, empty, field, link, to} from './parts.js';
+import {answered, empty, field, figuresOf, link, to} from './parts.js';
 import {adjust, go, params} from './route.js';
 import {atTop, rowList} from './rows.js';
 import {Resource} from './service.js';
@@ -55,20 +55,20 @@ class Subscriptions extends View {
     /** @param {string} text @param {number | null} place */
     const pageLink = (text, place) => (place === null ? h('span', {class: 'muted'}, text) : h('a', {href: to('subscriptions', {...params.current, screen: 'subscriptions', start: place || null})}, text));
     return [
-      data.unanswered.length > 0 && h('div', {class: 'alert', role: 'status', key: 'unanswered'}, `Without the figures of ${data.unanswered.join(', ')}, which did not answer.`),
+      figuresOf(data.unanswered),
       h('div', {class: 'row subscription heads', 'aria-hidden': 'true', key: 'heads'}, HEADS.map(([look, title]) => h('span', {class: look}, title))),
       rowList({name: 'Subscriptions', look: 'subscription', items: data.subscriptions, idOf, chosen: this.chosen.value, sight: this.sight,
         choose: (each) => { this.chosen.value = idOf(each); },
         open: (/** @type {any} */ each) => go({screen: 'subscription', topic: each.topic, subscription: each.subscription}),
-        cells: (each) => this.cells(each, data.now_us)}),
+        cells: (each) => this.cells(each, data.now_us, data.unanswered.length > 0)}),
       h('nav', {class: 'pages', 'aria-label': 'Pages', key: 'pages'}, `${count(start + 1)} to ${count(start + data.subscriptions.length)} of ${count(data.total)} `,
         pageLink('previous', start ? Math.max(0, start - PAGE) : null), pageLink('next', data.next_start)),
     ];
   }
 
-  /** @param {any} each @param {number} nowUs */
-  cells(each, nowUs) {
-    if (each.backlog_messages === null) return [h('span', {class: 'name'}, h('b', null, each.subscription), ` ${each.topic}`), h('span', {class: 'figure'}, 'not open')];
+  /** @param {any} each @param {number} nowUs @param {boolean} isWaiting for figures of brokers */
+  cells(each, nowUs, isWaiting) {
+    if (each.backlog_messages === null) return [h('span', {class: 'name'}, h('b', null, each.subscription), ` ${each.topic}`), h('span', {class: 'figure'}, isWaiting ? 'not known yet' : 'not open')];
     const lags = [...each.recent_lag ?? [], each.backlog_messages];
     return [h('span', {class: 'name'}, h('b', null, each.subscription), ` ${each.topic}`),
       h('span', {class: 'figure'}, count(each.backlog_messages), h('span', {class: 'hidden'}, ' messages behind')), h('span', {class: 'figure wide'}, size(each.backlog_bytes)), h('span', {class: 'figure'}, age(each.oldest_us, nowUs)),

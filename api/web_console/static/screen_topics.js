@@ -1,6 +1,6 @@
 // The topics, a page at a time, sorted and filtered by the broker.
 
-import {answered, empty, field, link, table, to} from './parts.js';
+import {answered, empty, field, figuresOf, link, table, to} from './parts.js';
 import {count, rate, retention, size} from './format.js';
 import {adjust, go, params} from './route.js';
 import {Resource, change, said} from './service.js';
@@ -77,12 +77,12 @@ class Topics extends View {
     const sort = params.current.sort ?? 'name';
     const heads = [...COLUMNS.map(([name, title]) => h('th', {scope: 'col', 'aria-sort': name === sort ? (name === 'name' ? 'ascending' : 'descending') : null}, title)), 'Retention', 'Owners'];
     const rows = data.topics.map((/** @type {any} */ each) => h('tr', {key: each.topic}, h('th', {scope: 'row'}, link(each.topic, 'topic', {topic: each.topic})),
-      h('td', null, rate(each.in_bytes_per_s)), h('td', null, rate(each.out_bytes_per_s)), h('td', null, count(each.backlog_messages)), h('td', null, count(each.messages)), h('td', null, size(each.size)),
-      h('td', null, retention(each.retention_ms, each.retention_bytes)), h('td', null, each.brokers.join(', ') || 'not open')));
+      [rate(each.in_bytes_per_s), rate(each.out_bytes_per_s), count(each.backlog_messages), count(each.messages), size(each.size)].map((text) => h('td', {class: 'figure'}, text)),
+      h('td', null, retention(each.retention_ms, each.retention_bytes)), h('td', null, each.brokers.join(', ') || (data.unanswered.length ? 'not known yet' : 'not open'))));
     /** @param {string} text @param {number | null} place */
     const pageLink = (text, place) => (place === null ? h('span', {class: 'muted'}, text) : h('a', {href: to('topics', {...params.current, screen: 'topics', start: place || null})}, text));
     return [
-      data.unanswered.length > 0 && h('div', {class: 'alert', role: 'status', key: 'unanswered'}, `Without the figures of ${data.unanswered.join(', ')}, which did not answer.`),
+      figuresOf(data.unanswered),
       table('Topics', heads, rows),
       h('nav', {class: 'pages', 'aria-label': 'Pages', key: 'pages'}, `${count(start + 1)} to ${count(start + data.topics.length)} of ${count(data.total)} `,
         pageLink('previous', start ? Math.max(0, start - PAGE) : null), pageLink('next', data.next_start)),

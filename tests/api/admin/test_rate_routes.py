@@ -80,7 +80,7 @@ async def test_rates_come_from_every_broker() -> None:
 
 
 async def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask_brokers, "ADMIN_ANSWER_S", 0.05)
+    monkeypatch.setattr(ask_brokers, "STATS_WAIT_S", 0.05)
     async with running() as service:
         first, _ = await service.topic([await service.site("a"), await service.site("b")])
         await post(first, "x")
