@@ -21,6 +21,7 @@ from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
 from fencelog.broker.limits import MAX_VIEWED_LEDGERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.port import MetadataStore
 
@@ -108,11 +109,19 @@ class LedgerView:
                 "write_quorum": metadata.write_quorum,
                 "ack_quorum": metadata.ack_quorum,
                 "last_entry_id": metadata.last_entry_id,
-                "fragments": [
-                    {"first_entry": each.first_entry_id, "bookies": list(each.bookies)}
-                    for each in metadata.fragments
-                ],
+                "fragments": _fragments(metadata),
             }
         mark = await self._marks.get(ledger_id)
         segment["missing"] = [] if mark is None else sorted(mark.missing)
         segment["missing_since_us"] = None if mark is None else mark.since_us
+
+
+def _fragments(metadata: LedgerMetadata) -> list[Json]:
+    """Return the fragments, with the time since when entries were written to these bookies; None:
+    nobody has noted it."""
+    begun_us = [each.since_us or None for each in metadata.fragments]
+    begun_us[0] = begun_us[0] or metadata.created_us or None
+    return [
+        {"first_entry": each.first_entry_id, "bookies": list(each.bookies), "since_us": since_us}
+        for each, since_us in zip(metadata.fragments, begun_us, strict=True)
+    ]

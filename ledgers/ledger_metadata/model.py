@@ -33,10 +33,12 @@ class LedgerState(Enum):
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A fragment: entries from ``first_entry_id`` to the next fragment lie on these bookies, in
-    this order."""
+    this order. ``since_us``: when the ensemble was changed for it, 0: not known; it is for people,
+    and decides nothing."""
 
     first_entry_id: int
     bookies: tuple[str, ...]
+    since_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ class LedgerMetadata:
         check(not self.is_closed, f"ledger {self.ledger_id} is closed already")
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
 
-    def with_ensemble(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
+    def with_ensemble(
+        self, first_entry_id: int, bookies: tuple[str, ...], since_us: int = 0
+    ) -> LedgerMetadata:
         """Return the metadata with a new fragment, which replaces the last one if that starts at
         the same entry (rule 2)."""
         last = self.last_fragment
@@ -99,7 +103,7 @@ class LedgerMetadata:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, f"ledger {self.ledger_id} has {len(kept)} fragments"
             )
-        return replace(self, fragments=(*kept, Fragment(first_entry_id, bookies)))
+        return replace(self, fragments=(*kept, Fragment(first_entry_id, bookies, since_us)))
 
 
 def new_metadata(
@@ -130,7 +134,9 @@ def new_metadata(
 
 
 def to_json(metadata: LedgerMetadata) -> dict[str, Any]:
-    """Return the metadata as JSON-compatible values (also shown over HTTP)."""
+    """Return the metadata as JSON-compatible values (also shown over HTTP). Readers that do not
+    know ``fragments_since_us`` read the rest."""
+    since_us = [fragment.since_us for fragment in metadata.fragments]
     return {
         "v": FORMAT_VERSION,
         "ledger_id": metadata.ledger_id,
@@ -145,6 +151,7 @@ def to_json(metadata: LedgerMetadata) -> dict[str, Any]:
         "token": metadata.token,
         "created_us": metadata.created_us,
         "properties": dict(metadata.properties),
+        **({"fragments_since_us": since_us} if any(since_us) else {}),
     }
 
 
@@ -154,9 +161,11 @@ def from_json(fields: Any) -> LedgerMetadata:
     try:
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")
+        listed = fields["fragments"]
+        since_us = fields.get("fragments_since_us", [0] * len(listed))
         fragments = tuple(
-            Fragment(int(first), tuple(str(b) for b in bookies))
-            for first, bookies in fields["fragments"]
+            Fragment(int(first), tuple(str(b) for b in bookies), int(since))
+            for (first, bookies), since in zip(listed, since_us, strict=True)
         )
         metadata = LedgerMetadata(
             ledger_id=int(fields["ledger_id"]),
@@ -188,17 +197,25 @@ def _check_fragments(metadata: LedgerMetadata) -> None:
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
-    """Encode metadata. The limit is higher for a ledger that is no longer OPEN. Raises
-    FencelogError(BAD_REQUEST) if it is too large."""
+    """Encode metadata, without the times of its fragments where they would make it too large. The
+    limit is higher for a ledger that is no longer OPEN. Raises FencelogError(BAD_REQUEST) if it is
+    too large."""
     is_open = metadata.state is LedgerState.OPEN
     limit = MAX_METADATA_BYTES - (METADATA_RESERVE_BYTES if is_open else 0)
-    data = json.dumps(to_json(metadata), separators=(",", ":"), sort_keys=True).encode()
+    fields = to_json(metadata)
+    data = _dumped(fields)
+    if len(data) > limit and fields.pop("fragments_since_us", None) is not None:
+        data = _dumped(fields)
     if len(data) > limit:
         raise FencelogError(
             ErrorCode.BAD_REQUEST,
             f"metadata of ledger {metadata.ledger_id} would take {len(data)} bytes",
         )
     return data
+
+
+def _dumped(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
 
 def decode_metadata(data: bytes) -> LedgerMetadata:

@@ -27,7 +27,7 @@ def with_new_ensemble(
         raise _taken_away(base)
     if base.last_fragment == fragment:
         return None
-    return base.with_ensemble(fragment.first_entry_id, fragment.bookies)
+    return base.with_ensemble(fragment.first_entry_id, fragment.bookies, fragment.since_us)
 
 
 def closed_by_writer(
@@ -77,14 +77,15 @@ def with_replaced_bookie(
     at = firsts.index(first_entry_id)
     is_last = at == len(firsts) - 1
     end = base.last_entry_id if is_last else firsts[at + 1] - 1
-    bookies = base.fragments[at].bookies
+    copied = base.fragments[at]
+    bookies = copied.bookies
     if (is_last and not base.is_closed) or end != last_entry_id or index >= len(bookies):
         raise _not_as_copied(base, first_entry_id)
     if bookies[index] == new:
         return None
     if bookies[index] != old or new in bookies:
         raise _not_as_copied(base, first_entry_id)
-    fragment = Fragment(first_entry_id, (*bookies[:index], new, *bookies[index + 1 :]))
+    fragment = replace(copied, bookies=(*bookies[:index], new, *bookies[index + 1 :]))
     return replace(base, fragments=(*base.fragments[:at], fragment, *base.fragments[at + 1 :]))
 
 

@@ -27,11 +27,11 @@ from fencelog.ledgers.rpc.bookie_port import BookieDirectory, BookieInfo
 
 class Placement:
     """The chooser of bookies. One per process, shared by all ledgers, so that failures are
-    remembered."""
+    remembered. ``host``: the machine's chance and clock."""
 
     def __init__(self, bookies: BookieDirectory, *, host: Host) -> None:
         self._bookies = bookies
-        self._host = host
+        self.host = host
         self._quarantine: dict[str, Quarantine] = {}
 
     def report_failure(self, bookie_id: str) -> None:
@@ -56,8 +56,8 @@ class Placement:
         return choose_ensemble(
             [bookie for bookie in available if self._is_well(bookie, now)],
             [bookie for bookie in available if not self._is_well(bookie, now)],
-            fractions=[self._host.fraction() for _ in range(count)],
-            start=self._host.fraction(),
+            fractions=[self.host.fraction() for _ in range(count)],
+            start=self.host.fraction(),
         )
 
     def check(self, count: int, *, exclude: Collection[str] = ()) -> None:
@@ -112,7 +112,7 @@ class Placement:
                 index,
                 self._replacements(available),
                 write_quorum=write_quorum,
-                fraction=self._host.fraction(),
+                fraction=self.host.fraction(),
             )
             if bookie is None:
                 break

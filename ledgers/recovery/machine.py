@@ -145,15 +145,16 @@ class RecoveryCore:
         return self._written(self.writer.reply(run, index, bookie_id, error))
 
     def ensemble_chosen(
-        self, change: ChangeEnsemble, ensemble: tuple[str, ...] | None
+        self, change: ChangeEnsemble, ensemble: tuple[str, ...] | None, since_us: int = 0
     ) -> list[RecoveryEffect]:
-        """Report the ensemble that ``change`` asked for; None: there is no replacement."""
+        """Report the ensemble that ``change`` asked for, and the time, 0: not known; None: there is
+        no replacement."""
         if self.finished is not None:
             return []
         if ensemble is None:
             return self._written(self.writer.ensemble_unchanged())
         try:
-            changed = self.writer.metadata.with_ensemble(change.first_entry_id, ensemble)
+            changed = self.writer.metadata.with_ensemble(change.first_entry_id, ensemble, since_us)
         except FencelogError:  # no space for another fragment
             return self._written(self.writer.ensemble_unchanged())
         return self._written(self.writer.ensemble_changed(changed))

@@ -284,7 +284,8 @@ class _Recovery:
                 )
             case ChangeEnsemble():
                 chosen = self._replacement(effect)
-                self._carry_out(partial(self._core.ensemble_chosen, effect, chosen))
+                now_us = self._placement.host.now_us()
+                self._carry_out(partial(self._core.ensemble_chosen, effect, chosen, now_us))
             case Close():
                 self._end.set_result(effect)
             case Abort(error):

@@ -6,7 +6,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -31,7 +31,8 @@ class PreparedClose(NamedTuple):
 
 class WriterMetadata:
     """The metadata of a writer. ``metadata``: as this writer committed it last; ``incarnations``:
-    those of all past and current members, as they were when they joined."""
+    those of all past and current members, as they were when they joined; ``now_us``: the wall
+    clock, for the times of changes."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class WriterMetadata:
         bookies: BookieDirectory,
         placement: Placement,
         incarnations: Mapping[str, str],
+        now_us: Callable[[], int],
     ) -> None:
         self.metadata = metadata
         self.incarnations = dict(incarnations)
@@ -49,6 +51,7 @@ class WriterMetadata:
         self._ledgers = ledgers
         self._bookies = bookies
         self._placement = placement
+        self._now_us = now_us
 
     async def change_ensemble(self, change: ChangeEnsemble) -> LedgerMetadata:
         """Find replacements, as many as possible, and commit them.
@@ -66,7 +69,7 @@ class WriterMetadata:
             write_quorum=self.metadata.write_quorum,
         )
         joining = {b: self._incarnation(b) for b in ensemble if b not in previous.bookies}
-        fragment = Fragment(change.first_entry_id, ensemble)
+        fragment = Fragment(change.first_entry_id, ensemble, self._now_us())
         await self._update(partial(with_new_ensemble, previous=previous, fragment=fragment))
         self.incarnations.update(joining)
         return self.metadata

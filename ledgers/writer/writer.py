@@ -92,6 +92,7 @@ class LedgerWriter:
             bookies=bookies,
             placement=placement,
             incarnations=incarnations,
+            now_us=placement.host.now_us,
         )
         self._bookies = bookies
         self._outbox = outbox

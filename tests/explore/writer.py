@@ -145,6 +145,7 @@ class Writer(Party):
             bookies=scene,  # type: ignore[arg-type]  # a fake with the methods used
             placement=scene,  # type: ignore[arg-type]  # a fake with the methods used
             incarnations=self.incarnations,
+            now_us=lambda: 0,
         )
 
     def _keep(self, own: WriterMetadata) -> None:

@@ -80,7 +80,7 @@ function fragmentsOf(each, alive, changes) {
     const last = next ? next.first_entry - 1 : each.entries ? each.entries - 1 : null;
     return {
       from: offset(one.first_entry), to: next ? offset(next.first_entry) : each.end_offset,
-      firstEntry: one.first_entry, lastEntry: last, bookies: one.bookies, sinceUs: changes.get(`${each.ledger_id} ${one.first_entry}`) ?? null,
+      firstEntry: one.first_entry, lastEntry: last, bookies: one.bookies, sinceUs: one.since_us ?? changes.get(`${each.ledger_id} ${one.first_entry}`) ?? null,
       lost: one.bookies.filter((/** @type {string} */ b) => !alive.has(b) || each.missing.includes(b)),
     };
   });

@@ -206,7 +206,7 @@ function copies(sheet) {
         if (!each.bookies.includes(bookie)) continue;
         const isLost = each.lost.includes(bookie), x1 = sheet.x(each.from), width = Math.max(2, sheet.x(each.to) - 3 - x1);
         sheet.parts.push(h('rect', {x: x1, y: y + down + 1, width, height: 17, rx: 3, fill: isLost ? 'url(#gone)' : 'var(--copy)',
-          stroke: isLost ? 'var(--bad)' : 'none', 'stroke-width': 1.5}));
+          stroke: isLost ? 'var(--bad)' : 'none', 'stroke-width': 1.5}, h('title', null, `Ledger ${ledger.id} on ${bookie}, from ${each.firstEntry ? 'about ' : ''}offset ${count(each.from)} on${each.sinceUs === null ? '' : `, since ${clock(each.sinceUs)} UTC`}`)));
         if (isLost && width > 80) sheet.parts.push(h('text', {class: 's bad b tagbad', x: x1 + 8, y: y + down + 14}, 'missing'));
       }
     }

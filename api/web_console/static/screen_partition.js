@@ -131,7 +131,7 @@ function ledgerPanel(each, copies) {
   /** @param {string} name @param {...any} value */
   const row = (name, ...value) => [h('dt', null, name), h('dd', null, ...value)];
   const fragments = each.fragments.map((one, index) => h('tr', {key: one.firstEntry},
-    h('td', null, one.to > one.from ? `${index ? 'about ' : ''}${count(one.from)} – ${count(one.to - 1)}` : 'none yet'), h('td', null, `${count(one.firstEntry)} – ${one.lastEntry === null ? '' : count(one.lastEntry)}`),
+    h('td', null, one.to > one.from ? `${index ? 'about ' : ''}${count(one.from)} – ${count(one.to - 1)}` : 'none yet'), h('td', null, `${count(one.firstEntry)} – ${one.lastEntry === null ? '' : count(one.lastEntry)}`), h('td', null, one.sinceUs === null ? 'not known' : clock(one.sinceUs)),
     h('td', {class: 'wraps'}, one.bookies.map((bookie, at) => [at > 0 && ', ', one.lost.includes(bookie) ? h('span', {class: 'bad'}, `✕ ${bookie} (missing)`) : bookie]))));
   return h('section', {class: 'panel', 'aria-labelledby': 'ledger-title'}, h('h2', {id: 'ledger-title', 'aria-live': 'polite'}, `Ledger ${each.id}`),
     h('dl', null,
@@ -141,7 +141,7 @@ function ledgerPanel(each, copies) {
       row('From, to', `${clock(each.createdUs)} – ${each.lastUs === null ? 'now' : clock(each.lastUs)} UTC`),
       row('Last confirmed entry', each.entries ? count(each.entries - 1) : 'none'),
       each.quorums && row('Each entry', `on ${write} of ${ensemble} bookies, acknowledged after ${ack}`)),
-    each.fragments.length ? [table(`Fragments of ledger ${each.id}`, ['Offsets', 'Entries', 'Bookies'], fragments),
+    each.fragments.length ? [table(`Fragments of ledger ${each.id}`, ['Offsets', 'Entries', 'Since (UTC)', 'Bookies'], fragments),
       copiesTable(each, copies)] : h('p', null, 'Its metadata is gone: it was just deleted.'));
 }
 

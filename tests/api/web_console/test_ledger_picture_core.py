@@ -146,7 +146,7 @@ HANDED_OVER = (
         ("unreachable", "whose port refused connections", FENCED),
     ],
 )
-async def test_how_the_owner_before_ended_is_told_where_an_event_knows_it(
+async def test_how_the_owner_before_ended_is_told_where_the_ledger_or_an_event_knows_it(
     modules: Page, ended: str, how: str, did: tuple[str, str]
 ) -> None:
     events = [
@@ -192,6 +192,9 @@ async def test_the_time_of_a_change_of_bookies_is_told_where_an_event_knows_it(
     assert await modules.evaluate(code, [answer(), others]) == told
     with_time = await modules.evaluate(code, [answer(), [*others, change]])
     assert with_time == f"1970-01-01 00:00:05: {told}"
+    noted = answer()
+    noted["segments"][0]["ledger"]["fragments"][1]["since_us"] = 4_000_000
+    assert await modules.evaluate(code, [noted, [change]]) == f"1970-01-01 00:00:04: {told}"
 
 
 async def test_what_bookies_list_counts_where_they_answer(modules: Page) -> None:

@@ -46,6 +46,30 @@ def test_round_trip_and_golden_bytes() -> None:
     )
 
 
+def test_the_time_of_an_ensemble_change_is_an_optional_field() -> None:
+    changed = ledger().with_ensemble(10, ("b1", "b4", "b3"), 1_700_000_000_000_007)
+    fields = json.loads(encode_metadata(changed))
+    assert fields.pop("fragments_since_us") == [0, 1_700_000_000_000_007]
+    assert fields == to_json(ledger().with_ensemble(10, ("b1", "b4", "b3")))
+    again = decode_metadata(encode_metadata(changed))
+    assert [each.since_us for each in again.fragments] == [0, 1_700_000_000_000_007]
+    # It decides nothing: who compares fragments does not see it.
+    assert again == ledger().with_ensemble(10, ("b1", "b4", "b3"))
+
+
+def test_times_of_fragments_are_given_up_before_a_change_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed = ledger().with_ensemble(10, ("b1", "b4", "b3"), 1_700_000_000_000_007)
+    plain = ledger().with_ensemble(10, ("b1", "b4", "b3"))
+    limit = METADATA_RESERVE_BYTES + len(encode_metadata(plain))
+    monkeypatch.setattr("fencelog.ledgers.ledger_metadata.model.MAX_METADATA_BYTES", limit)
+    assert encode_metadata(changed) == encode_metadata(plain)
+    monkeypatch.setattr("fencelog.ledgers.ledger_metadata.model.MAX_METADATA_BYTES", limit - 1)
+    with pytest.raises(FencelogError):
+        encode_metadata(changed)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -59,6 +83,8 @@ def test_round_trip_and_golden_bytes() -> None:
         {"digest": "none"},
         {"ledger_id": None},
         {"properties": 3},
+        {"fragments_since_us": [1, 2]},
+        {"fragments_since_us": ["noon"]},
     ],
 )
 def test_what_cannot_be_metadata_is_refused(change: dict[str, object]) -> None:

@@ -137,6 +137,21 @@ def test_the_last_fragment_of_a_closed_ledger_may_be_empty() -> None:
     assert with_replaced_bookie(CLOSED, **MOVED) is not None
 
 
+def test_a_copy_elsewhere_does_not_change_when_the_ensemble_was_changed() -> None:
+    changed = with_new_ensemble(OPEN, previous=FIRST, fragment=replace(SECOND, since_us=7))
+    assert changed is not None
+    moved = with_replaced_bookie(
+        changed.closed(last_entry_id=9, length=9),
+        first_entry_id=5,
+        last_entry_id=9,
+        index=2,
+        old="c",
+        new="e",
+    )
+    assert moved is not None
+    assert (moved.last_fragment.bookies, moved.last_fragment.since_us) == (("a", "d", "e"), 7)
+
+
 def test_a_replacement_knows_its_own_work() -> None:
     moved = with_replaced_bookie(GROWN, **MOVED)
     assert moved is not None

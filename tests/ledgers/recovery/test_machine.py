@@ -215,12 +215,13 @@ def test_members_that_fail_are_replaced_in_memory() -> None:
     run = sends(used)[0].run
     (change,) = core.write_reply(run, 1, "b2", TIMEOUT)
     assert change == ChangeEnsemble({1: "b2"}, 0)
-    again = core.ensemble_chosen(change, ("b1", "b9", "b3"))
+    again = core.ensemble_chosen(change, ("b1", "b9", "b3"), 7)
     assert [(send.member, send.bookie_id) for send in sends(again)] == [(1, "b9")]
     acknowledge(core, [*sends(used)[2:], *sends(again)])
     (close,) = negatives(core, 3, "b1", "b2")
     assert isinstance(close, Close)
-    assert [fragment.bookies for fragment in close.fragments] == [("b1", "b9", "b3")]
+    (fragment,) = close.fragments
+    assert (fragment.bookies, fragment.since_us) == (("b1", "b9", "b3"), 7)
     assert core.writer.metadata.state is ledger().state
 
 

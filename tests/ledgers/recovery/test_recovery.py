@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import recover_ledger, recover_with_last
@@ -127,8 +128,10 @@ async def test_ensembles_of_a_recovery_are_committed_only_with_the_close(
         cluster.bookies[name].fault = lambda request: error if request == "recovery add" else None
     states = []
     cluster.ledgers.before_update = lambda: states.append(cluster.metadata())
+    began_us = SystemHost().now_us()
     closed = await recover(cluster)
     assert closed.last_fragment.bookies == ("b4", "b2", "b3")
+    assert began_us <= closed.last_fragment.since_us <= SystemHost().now_us()
     assert all(len(state.fragments) == 1 for state in states)
     assert await contents(cluster, closed) == [b"0", b"1", b"2"]
 

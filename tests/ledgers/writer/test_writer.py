@@ -10,6 +10,7 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES
 from fencelog.ledgers.writer import writer as writer_module
@@ -72,8 +73,10 @@ async def test_failed_bookie_is_replaced_in_metadata_before_anything_is_acknowle
     writer.append(b"0")
     await cluster.until(lambda: cluster.acked == [0])
     cluster.bookies["b2"].go_down()
+    began_us = SystemHost().now_us()
     writer.append(b"1")
     await cluster.until(lambda: cluster.acked[-1] == 1)
+    assert began_us <= cluster.metadata().last_fragment.since_us <= SystemHost().now_us()
     fragments = [(f.first_entry_id, f.bookies) for f in cluster.metadata().fragments]
     assert fragments[-1] == (1, ("b1", "b4", "b3"))
     await cluster.until(lambda: 1 in cluster.bookies["b4"].entries[1])

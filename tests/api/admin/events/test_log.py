@@ -15,7 +15,7 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.record_batch import Message
 from tests.api.admin.doctor.sick_cluster import put_topic, sick_cluster
 from tests.support.subscription_service import Service, Site, ok, running
-from tests.support.until import until_found
+from tests.support.until import PATIENCE_S, until_found
 
 EVENTS = "/v1/admin/events"
 Json = dict[str, Any]
@@ -224,6 +224,12 @@ async def test_a_bookie_that_was_replaced_is_named(tmp_path: Path) -> None:
         assert (event["ledger_id"], event["partition"]) == (ledger["ledger_id"], 0)
         assert (event["detail"]["removed"], event["detail"]["added"]) == ([before[0]], [spare])
         assert f"{before[0]} replaced by {spare}" in event["summary"]
+        # The ledger itself knows when, too: events may be lost, and are kept for a while only.
+        chain = await ok(await http.get("/v1/topics/ns/t/partitions/0/chain"))
+        fragments = chain["segments"][0]["ledger"]["fragments"]
+        (began,) = [e for e in fragments if e["first_entry"] == event["detail"]["first_entry"]]
+        assert spare in began["bookies"]
+        assert 0 <= event["time_us"] - began["since_us"] < PATIENCE_S * 1_000_000
         of_events = await ok(await http.get(EVENTS, params={"topic": str(EVENTS_TOPIC)}))
         assert [each["kind"] for each in of_events["events"]] == ["takeover"]
 
