@@ -241,26 +241,29 @@ def _validity(items: Sequence[object]) -> bytes:
     return int(bits, 2).to_bytes((len(items) + 7) // 8, "little")
 
 
-def assemble_batch(count: int, columns: int, buffers: Sequence[bytes], codec: int) -> bytes:
+def assemble_batch(count: int, columns: int, buffers: Sequence[Buffer], codec: int) -> bytes:
     """Return a batch. ``buffers``: from the first on; those after them are absent."""
     if not 1 <= count <= MAX_BATCH_MESSAGES:
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"a batch holds 1 to {MAX_BATCH_MESSAGES} messages, not {count}"
         )
     lengths = [*map(len, buffers), *_ABSENT[len(buffers) :]]
-    parts: list[bytes] = []
+    parts: list[Buffer] = []
     for buffer in buffers:
         if buffer:
             parts += buffer, _PADDING[-len(buffer) & 7]
-    body = b"".join(parts)
-    if len(body) > MAX_ENTRY_BYTES:
-        raise FencelogError(ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {len(body)} bytes")
-    stored = body if codec == CODEC_NONE else compress(codec, body)
-    sizes = (len(stored), len(body), 0, *lengths)
+    size = sum(map(len, parts))
+    if size > MAX_ENTRY_BYTES:
+        raise FencelogError(ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {size} bytes")
+    if codec != CODEC_NONE:
+        parts = [compress(codec, b"".join(parts))]
+    sizes = (sum(map(len, parts)), size, 0, *lengths)
     head = HEADER.pack(VERSION, codec, columns, count, 0, *sizes)
     start, end = head[:8], head[12:]
-    checksum = crc32c(stored, crc32c(end, crc32c(start)))
-    return b"".join((start, checksum.to_bytes(4, "little"), end, stored))
+    checksum = crc32c(end, crc32c(start))
+    for part in parts:  # one after the other, so that they are copied once
+        checksum = crc32c(part, checksum)
+    return b"".join((start, checksum.to_bytes(4, "little"), end, *parts))
 
 
 # -- decoding ------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class _OrderedAppends:
 
     async def append(self, partition: int, rows: pa.RecordBatch) -> None:
         """Have rows appended; return when few appends wait. The group raises their errors."""
-        batch = encode(rows)  # while others are on their way
+        batch = encode(rows, checked=False)  # while others are on their way
         await self._slots.acquire()
         before, done = self._last.get(partition), anyio.Event()
         self._last[partition] = done

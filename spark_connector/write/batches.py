@@ -15,7 +15,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, check_batch
-from fencelog.ledgers.record_batch.format import assemble_batch
+from fencelog.ledgers.record_batch.format import Buffer, assemble_batch
 
 TARGET_BYTES = 2 * MIB
 """The size of a record batch, at most, unless it is one row: large enough for full speed, and far
@@ -73,11 +73,16 @@ def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
-def encode(rows: pa.RecordBatch) -> bytes:
-    """Return these rows, as many as ``Gathered`` gives out at a time, as a record batch. Raises
-    FencelogError: BAD_REQUEST, PAYLOAD_TOO_LARGE for a row that is no message."""
+def encode(rows: pa.RecordBatch, *, checked: bool = True) -> bytes:
+    """Return these rows, as many as ``Gathered`` gives out at a time, as a record batch.
+
+    ``checked``: the limits of messages are checked here, as they must be for what goes straight to
+    bookies; a broker checks what it gets itself. Raises FencelogError: BAD_REQUEST,
+    PAYLOAD_TOO_LARGE for a row that is no message.
+    """
     batch = _encode(rows)
-    check_batch(batch)  # nobody else checks the limits of messages before they are stored
+    if checked:
+        check_batch(batch)
     return batch
 
 
@@ -87,7 +92,7 @@ def _encode(rows: pa.RecordBatch) -> bytes:
     if value.null_count:
         raise _refused("a row has no value: NULL cannot be stored, an empty value can")
     columns = 0
-    buffers: list[bytes] = [*_binary(value), *[b""] * 10]
+    buffers: list[Buffer] = [*_binary(value), *[b""] * 10]
     if "key" in names and rows["key"].null_count < rows.num_rows:
         columns |= HAS_KEY
         buffers[2] = _validity(rows["key"])
@@ -105,7 +110,7 @@ def _encode(rows: pa.RecordBatch) -> bytes:
     return assemble_batch(rows.num_rows, columns, buffers, codec=0)
 
 
-def _headers(lists: pa.Array) -> list[bytes] | None:
+def _headers(lists: pa.Array) -> list[Buffer] | None:
     """Return the five buffers of a column of headers; None if there is none."""
     pairs = lists.flatten()
     if not len(pairs):
@@ -118,13 +123,15 @@ def _headers(lists: pa.Array) -> list[bytes] | None:
     return [ends.tobytes(), *_binary(names), *_binary(values)]
 
 
-def _binary(column: pa.Array) -> tuple[bytes, bytes]:
-    """Return the offsets from 0, and the data, of a column of bytes or text."""
-    filled = pc.fill_null(column.cast(pa.binary()), b"")
+def _binary(column: pa.Array) -> tuple[Buffer, Buffer]:
+    """Return the offsets from 0, and the data, of a column of bytes or text: views of Arrow's."""
+    filled = column.cast(pa.binary())
+    if filled.null_count:
+        filled = pc.fill_null(filled, b"")
     _, offsets, data = filled.buffers()
     ends = np.frombuffer(offsets, _INT32, len(filled) + 1, filled.offset * _INT32.itemsize)
-    kept = b"" if data is None else memoryview(data)[ends[0] : ends[-1]].tobytes()
-    return (ends - ends[0]).astype(_INT32).tobytes(), kept
+    kept = b"" if data is None else memoryview(data).cast("B")[ends[0] : ends[-1]]
+    return memoryview((ends - ends[0]).astype(_INT32, copy=False)).cast("B"), kept
 
 
 def _validity(column: pa.Array) -> bytes:

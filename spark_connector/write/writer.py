@@ -18,7 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.host import SystemHost, keep_freed_memory
+from fencelog.ledgers.limits import MIB
 from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.write.options import ExactlyOnce
 
@@ -41,6 +42,11 @@ except ImportError:
 
 
 T = TypeVar("T")
+
+KEPT_FREE_BYTES = 32 * MIB
+"""The memory that a task's process has freed and keeps for its next buffers: the record batches in
+flight (4 of 2 MiB), those that are sent of each a second copy, and as much again. Without it each
+page of every batch is new to the process, which costs several times as much as encoding it."""
 
 
 @dataclass
@@ -97,6 +103,7 @@ def _write(rows: Iterator[pa.RecordBatch], target: WriteTarget, job: Job | None)
     from fencelog.spark_connector.write.appends import append_all
     from fencelog.spark_connector.write.segments import write_ledgers
 
+    keep_freed_memory(KEPT_FREE_BYTES)
     mode = target.options.exactly_once
     if mode is not ExactlyOnce.NONE and job is None:
         raise FencelogError(

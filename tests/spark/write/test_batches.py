@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES
-from fencelog.ledgers.record_batch import Message, decode_batch
+from fencelog.ledgers.record_batch import Message, check_batch, decode_batch
 from fencelog.spark_connector.read.columns import HEADERS, TIMESTAMP
 from fencelog.spark_connector.write.batches import (
     TARGET_BYTES,
@@ -73,6 +74,25 @@ def test_every_message_stays_as_it_was(found: list[Message], data: st.DataObject
     start = data.draw(st.integers(0, len(found) - 1))
     end = data.draw(st.integers(start + 1, len(found)))
     assert messages_of(rows_of(found).slice(start, end - start)) == found[start:end]
+
+
+def test_the_bytes_of_rows_are_copied_once() -> None:
+    rows = pa.RecordBatch.from_pydict({"value": [b"v" * 100] * 10_000})
+    size = len(encode(rows))
+    tracemalloc.start()
+    try:
+        encode(rows, checked=False)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1.5 * size
+
+
+def test_limits_are_left_to_the_broker_where_it_checks_them() -> None:
+    rows = pa.RecordBatch.from_pydict({"value": [b"x" * (MAX_MESSAGE_BYTES + 1)]})
+    with pytest.raises(FencelogError) as raised:
+        check_batch(encode(rows, checked=False))
+    assert raised.value.code is ErrorCode.PAYLOAD_TOO_LARGE
 
 
 def test_text_and_missing_columns_are_taken() -> None:
