@@ -362,7 +362,7 @@ class HttpProtocol(asyncio.Protocol):
         cycle = request.cycle
         if cycle is None:
             cycle = self._make_cycle(request)
-            cycle.body += request.body
+            cycle.add_body(request.body)
             cycle.more_body = False
             cycle.message_event.set()
         if self._closing:

@@ -205,8 +205,8 @@ class RequestReader:
         if cycle is None:
             request.body = request.body + body if request.body else body
         elif not cycle.response_complete:
-            cycle.body += body
-            if len(cycle.body) > HIGH_WATER_LIMIT:
+            cycle.add_body(body)
+            if cycle.waiting_bytes > HIGH_WATER_LIMIT:
                 self._flow.pause_reading()
             cycle.message_event.set()
 
