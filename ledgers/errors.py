@@ -58,6 +58,7 @@ class ErrorCode(Enum):
     METADATA_CONFLICT = (14, 409, _E, True, _NONE)
     METADATA_EXISTS = (15, 409, _E, False, _NONE)
     METADATA_NOT_FOUND = (16, 404, _E, False, _NONE)
+    METADATA_UNAUTHORIZED = (62, 500, _E, False, _NONE)
     METADATA_UNAVAILABLE = (17, 503, _E, True, _NONE)
     METADATA_UNKNOWN = (18, 503, _E, True, _MAYBE)
     METHOD_NOT_ALLOWED = (19, 405, _C, False, _NONE)

@@ -52,7 +52,15 @@ MAX_AUTH_STEPS = 8
 usual method needs, and few enough that an unknown client cannot keep a bookie busy."""
 
 MIN_SECRET_BYTES = 16
-"""A secret shared by clients and bookies: shorter secrets can be found by trying."""
+"""A secret shared by clients and bookies, or a password for ZooKeeper, whose access lists show its
+hash: shorter ones can be found by trying."""
+
+MAX_ZOOKEEPER_USERS = 8
+"""The users as whom a process authenticates to ZooKeeper: two while a password is changed. Every
+access list names all of them."""
+
+MAX_ZOOKEEPER_CREDENTIALS_BYTES = 4 * KIB
+"""The file of these users; a longer one is another file."""
 
 # -- ledgers ---------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""``fencelog metadata``: initialise a metadata store, and make a restored one safe."""
+"""``fencelog metadata``: initialise a metadata store, make a restored one safe, and set the access
+lists of its nodes."""
 
 from __future__ import annotations
 
@@ -26,16 +27,17 @@ MAX_SKIPPED_IDS = 1_000_000_000_000
 
 def add_to(app: typer.Typer) -> None:
     metadata = typer.Typer(
-        rich_markup_mode=None, help="Initialise a store, or skip ids after a restore."
+        rich_markup_mode=None, help="Initialise a store, protect it, or skip ids after a restore."
     )
     metadata.callback()(_group)
     metadata.command()(init)
     metadata.command()(skip_ledger_ids)
+    metadata.command()(protect)
     app.add_typer(metadata, name="metadata")
 
 
 def _group() -> None:
-    """Initialise the store of a new cluster, or skip ids in one that was restored."""
+    """Initialise the store of a new cluster, protect it, or skip ids in one that was restored."""
 
 
 def init(
@@ -87,6 +89,31 @@ def skip_ledger_ids(
         return await skip_ids(store, count)
 
     typer.echo(f"ledger ids up to {with_metadata(metadata, run)} are skipped")
+
+
+def protect(
+    metadata: MetadataOption,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Open them to everybody, before credentials go.")
+    ] = False,
+) -> None:
+    """Give all nodes in ZooKeeper the access list of new ones.
+
+    They are for the users in the file that the URL names (?credentials=FILE), and for nobody else.
+    After every change of that file, once all processes have it; while they run. Running it again
+    changes nothing."""
+
+    async def run(store: MetadataStore) -> tuple[int, int]:
+        from fencelog.ledgers.errors import ErrorCode, FencelogError
+        from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+
+        if not isinstance(store, ZooKeeperMetadataStore):
+            raise FencelogError(ErrorCode.BAD_REQUEST, "only nodes in ZooKeeper have access lists")
+        result = await store.protect(is_open=is_open)
+        return result.nodes, result.changed
+
+    nodes, changed = with_metadata(metadata, run)
+    typer.echo(f"{nodes} nodes: {changed} changed, {nodes - changed} as they are to be")
 
 
 def holds_data(directory: Path) -> bool:

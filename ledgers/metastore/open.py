@@ -3,6 +3,7 @@ implementations."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,8 +14,11 @@ from fencelog.ledgers.metastore.paths import check_path
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, credentials_from
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
+_OPTIONS = ("session_timeout_ms", "credentials")
+_OPTION = re.compile(rf"\?(?:.*&)?({'|'.join(_OPTIONS)})=")
 _SESSION_TIMEOUT_RANGE_MS = range(1_000, 60_001)
 
 
@@ -24,11 +28,15 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
     * ``memory:`` — not persistent;
     * ``sqlite:PATH`` — durable, for one process;
     * ``zk://host:port,host:port/root`` — ZooKeeper, everything below ``/root``;
-      ``?session_timeout_ms=6000`` (1,000 to 60,000) sets how long a session outlives its process.
+      ``?session_timeout_ms=6000`` (1,000 to 60,000) sets how long a session outlives its process;
+      ``?credentials=FILE`` names a file of users (see ``zookeeper_credentials``), and new nodes are
+      for them alone; several options are separated by ``&``.
 
     Raises FencelogError(BAD_REQUEST).
     """
     scheme, colon, rest = url.partition(":")
+    if scheme in ("memory", "sqlite") and (option := _OPTION.search(rest)) is not None:
+        raise _bad(url, f"{option[1]} is an option of ZooKeeper")
     if url == "memory:":
         return MemoryMetadataStore()
     if scheme == "sqlite" and rest:
@@ -51,13 +59,25 @@ def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
     root = parts.path.rstrip("/")
     if root:
         check_path(root)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    timeout_ms = options.pop("session_timeout_ms", str(SESSION_TIMEOUT_MS))
-    if options or parts.fragment:
-        raise _bad(url, "the only option is session_timeout_ms")
+    given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)  # no form: + is a +
+    options = dict(given)
+    if parts.fragment or len(options) < len(given) or not options.keys() <= set(_OPTIONS):
+        raise _bad(url, f"the options are {' and '.join(_OPTIONS)}, each once")
+    timeout_ms = options.get("session_timeout_ms", str(SESSION_TIMEOUT_MS))
     if not timeout_ms.isdecimal() or int(timeout_ms) not in _SESSION_TIMEOUT_RANGE_MS:
         raise _bad(url, f"session_timeout_ms={timeout_ms} is not within 1000..60000")
-    return ZooKeeperMetadataStore(hosts, host=host, root=root, session_timeout_ms=int(timeout_ms))
+    credentials = NOBODY
+    if "credentials" in options:
+        if not options["credentials"]:
+            raise _bad(url, "credentials names no file")
+        credentials = credentials_from(Path(options["credentials"]))
+    return ZooKeeperMetadataStore(
+        hosts,
+        host=host,
+        root=root,
+        session_timeout_ms=int(timeout_ms),
+        credentials=credentials,
+    )
 
 
 def _bad(url: str, why: str) -> FencelogError:

@@ -80,6 +80,11 @@ def unavailable(what: str, why: str) -> FencelogError:
     return FencelogError(ErrorCode.METADATA_UNAVAILABLE, f"{what}: {why}")
 
 
+def unauthorized(what: str, why: str) -> FencelogError:
+    """Return the error of a request that had no effect, and has none if it is sent again."""
+    return FencelogError(ErrorCode.METADATA_UNAUTHORIZED, f"{what}: {why}")
+
+
 def unknown(what: str, why: str) -> FencelogError:
     """Return the error of a request that may have taken effect."""
     return FencelogError(ErrorCode.METADATA_UNKNOWN, f"{what}: {why}; it may have taken effect")

@@ -20,6 +20,8 @@ Errors, always FencelogError:
 * METADATA_EXISTS, METADATA_NOT_FOUND, METADATA_CONFLICT (version differs, or ``delete`` of a node
   with children): definite, nothing happened;
 * METADATA_UNAVAILABLE: the store could not be asked; nothing happened;
+* METADATA_UNAUTHORIZED: the store refuses this process, or the node belongs to others; nothing
+  happened, and trying again changes nothing;
 * METADATA_UNKNOWN: the connection was lost while the request was in flight: it may have taken
   effect. Only the caller can tell, by reading back and comparing a token of its own.
 """
@@ -121,7 +123,8 @@ class MetadataStore(Protocol):
         """The name of this session in ``Versioned.ephemeral_owner``; never 0."""
 
     async def start(self) -> None:
-        """Connect. Raises FencelogError(METADATA_UNAVAILABLE) within METADATA_TIMEOUT_MS."""
+        """Connect. Raises FencelogError, METADATA_UNAVAILABLE or METADATA_UNAUTHORIZED, within
+        METADATA_TIMEOUT_MS."""
 
     async def close(self) -> None:
         """End the session; its ephemeral nodes are deleted at once."""

@@ -1,7 +1,9 @@
 """The metadata store in ZooKeeper, for a cluster: nodes, watches and errors in its terms.
 
 ``zookeeper_session`` decides what a lost request means, over ``zookeeper_connection``;
-``zookeeper_incarnations`` makes versions unique.
+``zookeeper_incarnations`` makes versions unique; ``zookeeper_credentials`` says as whom a process
+authenticates and whom its nodes are for, ``zookeeper_protection`` sets the access lists of those
+that are there already.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from fencelog.ledgers.metastore.port import (
     Watch,
 )
 from fencelog.ledgers.metastore.watch import SessionListeners, WatchTable
+from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_incarnations import (
     GUARDS_PATH,
     INCARNATION_BYTES,
@@ -43,9 +46,12 @@ from fencelog.ledgers.metastore.zookeeper_incarnations import (
     check_committed,
     decode_node,
 )
+from fencelog.ledgers.metastore.zookeeper_protection import SetAccess, set_access_of_all
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS, ZooKeeperSession
 from fencelog.ledgers.metastore.zookeeper_wire import (
+    OPEN_TO_ALL,
     BadVersionError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NodeOperation,
@@ -66,16 +72,19 @@ class ZooKeeperMetadataStore:
         host: Host,
         root: str = "",
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        credentials: ZooKeeperCredentials = NOBODY,
     ) -> None:
         """Create a store. ``hosts``: ``host:port``; every path lies below ``root`` ("" or
-        "/a/b")."""
+        "/a/b"); nodes are created with the access list of ``credentials``."""
         self._session = ZooKeeperSession(
             hosts,
             host=host,
             timeout_ms=session_timeout_ms,
             on_state=self._on_state,
             on_event=self._on_event,
+            credentials=credentials,
         )
+        self._credentials = credentials
         self._host = host
         self._root = root
         self._watches = WatchTable(self._read_value, self._read_children)
@@ -125,7 +134,7 @@ class ZooKeeperMetadataStore:
         parts = [self._part_of(change) for change in changes]
         request = wire.transaction([operation for part in parts for operation in part.operations])
         while True:
-            results = await self._session.write(what, request)
+            results = await self._write(what, request)
             missing = _parent_that_is_missing(what, parts, results)
             if missing is None:
                 return [part.version for part in parts]
@@ -133,7 +142,7 @@ class ZooKeeperMetadataStore:
             await self._ensure(self._root + GUARDS_PATH)
 
     def _part_of(self, change: Change) -> _Part:
-        node = GuardedNode(self._root, change.path)
+        node = GuardedNode(self._root, change.path, access=self._credentials.access)
         if isinstance(change, Delete):
             return _Part(change, node.delete(change.version), change.version, change.version)
         if isinstance(change, Set):
@@ -205,6 +214,26 @@ class ZooKeeperMetadataStore:
     def _on_event(self, node: str) -> None:
         self._watches.refresh(node.removeprefix(self._root))
 
+    async def protect(self, *, is_open: bool = False) -> SetAccess:
+        """Give every node the access list that new ones get, or open all of them to everybody.
+        Raises FencelogError: BAD_REQUEST without credentials, or without a root, since the nodes of
+        others would be taken; or as ``set_access_of_all``."""
+        if not self._root:
+            why = "the metadata URL has no root: nodes of others might be taken"
+            raise FencelogError(ErrorCode.BAD_REQUEST, why)
+        if not is_open and not self._credentials.users:
+            why = "the metadata URL has no credentials=FILE: whom should the nodes be for?"
+            raise FencelogError(ErrorCode.BAD_REQUEST, why)
+        access = OPEN_TO_ALL if is_open else self._credentials.access
+        return await set_access_of_all(self._session, self._root, access)
+
+    async def _write(self, what: str, request: wire.Request) -> list[ServerError | None]:
+        """Send a transaction. Raises FencelogError, METADATA_UNAUTHORIZED too."""
+        results: list[ServerError | None] = await self._session.write(what, request)
+        if any(isinstance(result, NoAuthError) for result in results):
+            raise self._session.no_access(what)
+        return results
+
     async def _ensure(self, node: str) -> None:
         """Create an empty node, and its missing parents, if it is not there.
 
@@ -214,8 +243,10 @@ class ZooKeeperMetadataStore:
         while node:  # the root of all is always there
             what = f"create {node}"
             try:
-                created = wire.transaction([wire.create(node, b"")])
-                _check(what, await self._session.write(what, created), guard_gone=NoNodeError)
+                # Above the root there may be nodes of others.
+                access = OPEN_TO_ALL if len(node) < len(self._root) else self._credentials.access
+                created = wire.transaction([wire.create(node, b"", access=access)])
+                _check(what, await self._write(what, created), guard_gone=NoNodeError)
                 return
             except NodeExistsError:
                 return

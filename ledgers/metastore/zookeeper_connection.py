@@ -11,12 +11,13 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, cast
 
 from fencelog.ledgers.limits import MAX_ZOOKEEPER_PACKET_BYTES
 from fencelog.ledgers.metastore.zookeeper_wire import (
+    AUTHENTICATION_XID,
     EVENT_XID,
     NODE_EVENTS,
     PING,
@@ -27,6 +28,7 @@ from fencelog.ledgers.metastore.zookeeper_wire import (
     decode_event,
     decode_header,
     encode,
+    encode_authentication,
     encode_connect,
     error_of,
 )
@@ -61,6 +63,10 @@ class SessionExpired(Exception):
     """The refusal of a connection, because the server has ended the session."""
 
 
+class AuthenticationRefused(Exception):
+    """The refusal of a connection, because the server does not take a user."""
+
+
 class ZooKeeperConnection(asyncio.Protocol):
     """A connection, made by ``open``. ``ended`` is done when it has ended; ``last_zxid`` is the
     newest change that its answers have shown."""
@@ -72,10 +78,14 @@ class ZooKeeperConnection(asyncio.Protocol):
         timeout_ms: int,
         last_zxid: int,
         on_event: Callable[[str], None],
+        users: Sequence[bytes] = (),
     ) -> None:
         self.identity = identity
         self.last_zxid = last_zxid
         self._timeout_ms = timeout_ms
+        self._users = users
+        self._unanswered_users: int | None = None
+        """The users whose authentication is not answered yet; None: the session is not open."""
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -98,13 +108,17 @@ class ZooKeeperConnection(asyncio.Protocol):
         timeout_ms: int,
         last_zxid: int,
         on_event: Callable[[str], None],
+        users: Sequence[bytes] = (),
     ) -> ZooKeeperConnection:
-        """Connect to a server and continue a session, or begin one.
+        """Connect to a server and continue a session, or begin one, and authenticate as each of the
+        users (``name:password``) before any request.
 
         ``on_event`` is called with the path of a node that was watched and has changed. Raises
-        OSError, ConnectionLost, SessionExpired.
+        OSError, ConnectionLost, SessionExpired, AuthenticationRefused.
         """
-        connection = cls(identity, timeout_ms=timeout_ms, last_zxid=last_zxid, on_event=on_event)
+        connection = cls(
+            identity, timeout_ms=timeout_ms, last_zxid=last_zxid, on_event=on_event, users=users
+        )
         try:
             await connection._loop.create_connection(lambda: connection, host, port)
             await connection._opened
@@ -179,7 +193,10 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def _take(self, packet: memoryview) -> None:
         if not self._opened.done():
-            self._open_with(packet)
+            if self._unanswered_users is None:
+                self._open_with(packet)
+            else:
+                self._authenticate_with(packet, self._unanswered_users)
             return
         xid, zxid, error, body = decode_header(packet)
         if xid == EVENT_XID:
@@ -207,8 +224,28 @@ class ZooKeeperConnection(asyncio.Protocol):
         if timeout_ms == 0:
             self._opened.set_exception(SessionExpired())
             return
-        self._opened.set_result(None)
         self._tick_after(timeout_ms / 1000 / TICKS_PER_TIMEOUT)
+        self._unanswered_users = len(self._users)
+        if not self._users:
+            self._opened.set_result(None)
+            return
+        for user in self._users:
+            self._write(encode_authentication(user))
+
+    def _authenticate_with(self, packet: memoryview, unanswered: int) -> None:
+        """Take an answer to an authentication. Until all are there the connection is not open: a
+        request before them would be carried out as one of a stranger."""
+        xid, _, error, _ = decode_header(packet)
+        if xid == PING_XID:
+            return
+        if xid != AUTHENTICATION_XID:
+            raise ValueError(f"an answer to request {xid} before those to authentications")
+        if error:
+            self._opened.set_exception(AuthenticationRefused(str(error_of(error))))
+            return
+        self._unanswered_users = unanswered - 1
+        if self._unanswered_users == 0:
+            self._opened.set_result(None)
 
     def _tick_after(self, pause_s: float) -> None:
         self._tick = self._loop.call_later(pause_s, self._on_tick, pause_s)

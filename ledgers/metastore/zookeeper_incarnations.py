@@ -62,20 +62,34 @@ def decode_node(path: str, data: bytes, stat: Stat) -> Versioned:
     return Versioned(data[:-_TRAILER_BYTES], version, stat.ephemeral_owner)
 
 
+def guard_named_by(root: str, data: bytes) -> str | None:
+    """Return the guard of a node with this content, if it has one. ``root``: that of the store."""
+    trailer = _TRAILER.fullmatch(data[-_TRAILER_BYTES:])
+    if trailer is None or int(trailer[1], 16) == UNGUARDED:
+        return None
+    return guard_path(root, int(trailer[1], 16))
+
+
+def guard_path(root: str, incarnation: int) -> str:
+    return f"{root}{GUARDS_PATH}/{incarnation:032x}"
+
+
 class GuardedNode:
     """The changes of one node, each of which is one transaction with its guard. ``root``: that of
-    the store."""
+    the store; ``access``: the access list of both."""
 
-    def __init__(self, root: str, path: str) -> None:
+    def __init__(self, root: str, path: str, *, access: bytes) -> None:
         self._root = root
         self._node = root + path
+        self._access = access
 
     def create(self, value: bytes, *, incarnation: int, ephemeral: bool) -> list[NodeOperation]:
         data = with_trailer(value, incarnation)
-        node = create(self._node, data, ephemeral=ephemeral)
+        node = create(self._node, data, ephemeral=ephemeral, access=self._access)
         if incarnation == UNGUARDED:
             return [node]
-        return [node, create(self._guard(incarnation), b"", ephemeral=ephemeral)]
+        guard = self._guard(incarnation)
+        return [node, create(guard, b"", ephemeral=ephemeral, access=self._access)]
 
     def set(self, value: bytes, version: Version) -> list[NodeOperation]:
         data = with_trailer(value, version.incarnation)
@@ -91,7 +105,7 @@ class GuardedNode:
         return [node, delete(self._guard(version.incarnation), 0)]
 
     def _guard(self, incarnation: int) -> str:
-        return f"{self._root}{GUARDS_PATH}/{incarnation:032x}"
+        return guard_path(self._root, incarnation)
 
 
 def check_committed(results: Sequence[ServerError | None], *, guard_gone: type[Refusal]) -> None:

@@ -15,17 +15,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fencelog.ledgers.errors import FencelogError, copy_of
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
-from fencelog.ledgers.metastore.paths import unavailable, unknown
+from fencelog.ledgers.metastore.paths import unauthorized, unavailable, unknown
 from fencelog.ledgers.metastore.port import SessionState
 from fencelog.ledgers.metastore.zookeeper_connection import (
+    AuthenticationRefused,
     ConnectionLost,
     SessionExpired,
     ZooKeeperConnection,
 )
+from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_wire import (
     CLOSE,
+    NoAuthError,
     Refusal,
     Request,
     ServerError,
@@ -71,6 +75,7 @@ class ZooKeeperSession:
         timeout_ms: int,
         on_state: Callable[[SessionState], None],
         on_event: Callable[[str], None],
+        credentials: ZooKeeperCredentials = NOBODY,
     ) -> None:
         # In an order of its own, so that clients spread over the servers.
         self._hosts = host.shuffled(hosts)
@@ -78,6 +83,7 @@ class ZooKeeperSession:
         self._timeout_ms = timeout_ms
         self._on_state = on_state
         self._on_event = on_event
+        self._credentials = credentials
         self._identity = SessionIdentity()
         self.session_id = 0
         """Name of the newest session, also while it is not known whether it lives."""
@@ -85,16 +91,21 @@ class ZooKeeperSession:
         self._connection: ZooKeeperConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._may_send = asyncio.Event()
-        """The event of being connected, or closed: in both cases there is nothing to wait for."""
+        """The event of being connected, refused, or closed: then there is nothing to wait for."""
+        self._refused: FencelogError | None = None
+        """The reason why no server took the credentials in the last round of attempts."""
+        self._refusals: list[FencelogError] = []
+        """The reasons of the servers in this round."""
         self._is_closed = False
         self._needs_sync = False
 
     async def start(self) -> None:
-        """Connect. Raises FencelogError(METADATA_UNAVAILABLE) naming the hosts."""
+        """Connect. Raises FencelogError: METADATA_UNAVAILABLE naming the hosts,
+        METADATA_UNAUTHORIZED naming the file of the credentials."""
         self._connecting = asyncio.get_running_loop().create_task(self._keep_connected())
         try:
             async with asyncio.timeout(START_TIMEOUT_MS / 1000):
-                await self._may_send.wait()
+                await self._connected("connect")
         except TimeoutError:
             await self.close()
             why = f"no ZooKeeper answers at {','.join(self._hosts)}"
@@ -129,6 +140,8 @@ class ZooKeeperSession:
                 connection = await self._connected(what)
                 is_sent = True
                 return await connection.send(request)
+        except NoAuthError:
+            raise self.no_access(what) from None
         except Refusal:
             raise
         except (ServerError, ConnectionLost, TimeoutError) as error:
@@ -149,6 +162,8 @@ class ZooKeeperSession:
                         return await connection.send(request)
                     except ConnectionLost:
                         await asyncio.sleep(_RECONNECT_DELAY_S)
+        except NoAuthError:
+            raise self.no_access(what) from None
         except Refusal:
             raise
         except (ServerError, TimeoutError) as error:
@@ -163,10 +178,16 @@ class ZooKeeperSession:
             raise unavailable("watch", "not connected")
         try:
             return await connection.send(request)
+        except NoAuthError:
+            raise self.no_access("watch") from None
         except Refusal:
             raise
         except (ServerError, ConnectionLost) as error:
             raise unavailable("watch", type(error).__name__) from error
+
+    def no_access(self, what: str) -> FencelogError:
+        """Return the error of a request that a node's access list refuses."""
+        return unauthorized(what, f"refused with NoAuth: {self._credentials.why_refused}")
 
     async def _sync(self, connection: ZooKeeperConnection) -> None:
         """Have the server catch up before the first read after a lost connection.
@@ -190,6 +211,8 @@ class ZooKeeperSession:
             connection = self._connection
             if connection is not None and connection.is_open:
                 return connection
+            if self._refused is not None:
+                raise copy_of(self._refused)
             self._may_send.clear()  # it has ended in this turn of the loop
 
     # -- connections -----------------------------------------------------------------------------
@@ -201,12 +224,18 @@ class ZooKeeperSession:
         attempt_s = min(first_s, most_s)
         while True:
             is_used = False
+            self._refusals.clear()
             for host in self._hosts:
                 connection = await self._connect(host, attempt_s)
                 if connection is not None:
                     delay_s, is_used = _RECONNECT_DELAY_S, True
                     await self._use(connection)
             attempt_s = min(first_s if is_used else 2 * attempt_s, most_s)
+            if self._refusals and not is_used:
+                self._refused = self._refusals[-1]
+                self._may_send.set()
+            else:
+                self._refused = None
             # Not all clients at once.
             await asyncio.sleep(delay_s * (1 + self._host.fraction()) / 2)
             delay_s = min(2 * delay_s, _RECONNECT_DELAY_MAX_S)
@@ -224,11 +253,17 @@ class ZooKeeperSession:
                         timeout_ms=self._timeout_ms,
                         last_zxid=self._last_zxid,
                         on_event=self._on_event,
+                        users=self._credentials.users,
                     )
             except SessionExpired:
                 _log.warning("ZooKeeper session expired")
                 self._identity = SessionIdentity()
                 self._on_state(SessionState.EXPIRED)
+            except AuthenticationRefused as error:
+                why = f"ZooKeeper at {address} does not take {self._credentials.name}: {error}"
+                _log.error("%s", why)
+                self._refusals.append(unauthorized("connect", why))
+                return None
             except (OSError, ValueError, ConnectionLost, TimeoutError) as error:
                 # ValueError: no resolver takes such a name.
                 _log.debug("no connection to ZooKeeper at %s: %s", address, error)
@@ -239,6 +274,7 @@ class ZooKeeperSession:
         self._connection, self._identity = connection, connection.identity
         self.session_id = self._identity.session_id
         _log.info("connected to ZooKeeper, session %#x", self.session_id & (1 << 64) - 1)
+        self._refused = None
         self._may_send.set()
         self._on_state(SessionState.CONNECTED)
         await asyncio.wait((connection.ended,))

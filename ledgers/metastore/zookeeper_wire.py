@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple
 
-PING_XID = -2
 EVENT_XID = -1
+PING_XID = -2
+AUTHENTICATION_XID = -4
 
 NO_PASSWORD = bytes(16)
 
@@ -23,11 +24,16 @@ _OPERATION = Struct(">iBi")
 _CONNECT = Struct(">iqiq")
 _CONNECTED = Struct(">iiq")
 _STAT = Struct(">qqqqiiiqiiq")
-_OPEN_TO_ALL = Struct(">ii").pack(1, 31) + b"\0\0\0\x05world\0\0\0\x06anyone"
-"""The access list of every node: all rights for everybody who reaches the ensemble."""
+_ENTRY_OF_ALL_RIGHTS = _HEADER.pack(1, 31)  # the length of the list, and the rights of its entry
+OPEN_TO_ALL = _ENTRY_OF_ALL_RIGHTS + b"\0\0\0\x05world\0\0\0\x06anyone"
+"""The access list with all rights for everybody who reaches the ensemble."""
+CREATORS_ALONE = _ENTRY_OF_ALL_RIGHTS + b"\0\0\0\x04auth\0\0\0\0"
+"""The access list with all rights for the users as whom the connection is authenticated. The server
+puts them in; from a connection without any it refuses the list."""
 
-_CREATE, _DELETE, _EXISTS, _GET, _SET = 1, 2, 3, 4, 5
-_CHILDREN, _SYNC, _PING, _CHECK, _MULTI, _CLOSE = 8, 9, 11, 13, 14, -11
+_CREATE, _DELETE, _EXISTS, _GET, _SET, _GET_ACCESS, _SET_ACCESS = 1, 2, 3, 4, 5, 6, 7
+_CHILDREN, _SYNC, _PING, _CHECK, _MULTI, _AUTHENTICATE, _CLOSE = 8, 9, 11, 13, 14, 100, -11
+_ANY_VERSION = -1
 _EPHEMERAL = 1
 _ERROR = -1
 _ROLLED_BACK = 0
@@ -55,6 +61,10 @@ class NoNodeError(Refusal):
     code = -101
 
 
+class NoAuthError(Refusal):
+    code = -102
+
+
 class BadVersionError(Refusal):
     code = -103
 
@@ -79,6 +89,7 @@ _REFUSALS = {
     refusal.code: refusal
     for refusal in (
         NoNodeError,
+        NoAuthError,
         BadVersionError,
         NoChildrenForEphemeralsError,
         NodeExistsError,
@@ -141,9 +152,22 @@ def get_children(path: str, *, watch: bool = False) -> Request:
     return Request(_CHILDREN, _path_and_watch(path, watch=watch), _decode_names)
 
 
-def create(path: str, data: bytes, *, ephemeral: bool = False) -> NodeOperation:
+def get_access(path: str) -> Request:
+    """Read a node's access list; the answer is a frozenset of (rights, scheme, id)."""
+    return Request(_GET_ACCESS, _bytes(path.encode()), _decode_access)
+
+
+def set_access(path: str, access: bytes) -> Request:
+    """Replace a node's access list; its version stays."""
+    body = _bytes(path.encode()) + access + _INT.pack(_ANY_VERSION)
+    return Request(_SET_ACCESS, body, _decode_stat)
+
+
+def create(
+    path: str, data: bytes, *, ephemeral: bool = False, access: bytes = OPEN_TO_ALL
+) -> NodeOperation:
     flags = _INT.pack(_EPHEMERAL if ephemeral else 0)
-    return NodeOperation(_CREATE, _bytes(path.encode()) + _bytes(data) + _OPEN_TO_ALL + flags)
+    return NodeOperation(_CREATE, _bytes(path.encode()) + _bytes(data) + access + flags)
 
 
 def set_data(path: str, data: bytes, version: int) -> NodeOperation:
@@ -192,6 +216,14 @@ def encode_connect(identity: SessionIdentity, *, timeout_ms: int, last_zxid: int
     return _INT.pack(len(body)) + body
 
 
+def encode_authentication(user: bytes) -> bytes:
+    """Return the packet that authenticates a connection as a user, ``name:password``, besides those
+    as whom it is authenticated already."""
+    body = _HEADER.pack(AUTHENTICATION_XID, _AUTHENTICATE) + _INT.pack(0)
+    body += _bytes(b"digest") + _bytes(user)
+    return _INT.pack(len(body)) + body
+
+
 # -- answers -------------------------------------------------------------------------------------
 
 
@@ -232,6 +264,17 @@ def _decode_names(body: memoryview) -> list[str]:
         name, at = _read_bytes(body, at)
         names.append(name.decode())
     return names
+
+
+def _decode_access(body: memoryview) -> frozenset[tuple[int, str, str]]:
+    (count,) = _INT.unpack_from(body)
+    entries, at = [], _INT.size
+    for _ in range(count):
+        (rights,) = _INT.unpack_from(body, at)
+        scheme, at = _read_bytes(body, at + _INT.size)
+        name, at = _read_bytes(body, at)
+        entries.append((rights, scheme.decode(), name.decode()))
+    return frozenset(entries)
 
 
 def _decode_nothing(body: memoryview) -> None:

@@ -1,4 +1,4 @@
-"""``fencelog metadata init`` and ``fencelog cookie``, over a store in a file."""
+"""``fencelog metadata`` and ``fencelog cookie``, over a store in a file."""
 
 from __future__ import annotations
 
@@ -148,3 +148,7 @@ def test_a_cookie_is_deleted(cluster: Cluster) -> None:
     assert cluster.run("cookie", "list") == ""
     assert cluster.run("cookie", "show", "b1").startswith("1 fencelog: bookie b1 has no cookie")
     assert "empty its directories" in (cluster.start() or "")
+
+
+def test_only_nodes_in_zookeeper_are_protected(cluster: Cluster) -> None:
+    assert "only nodes in ZooKeeper have access lists" in cluster.run("metadata", "protect")

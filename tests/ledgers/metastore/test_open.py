@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -21,11 +22,15 @@ async def test_each_scheme_opens_its_store(host: Host, tmp_path: Path) -> None:
     await sqlite.start()
     await sqlite.close()
     assert (tmp_path / "m.sqlite").exists()
+    file = tmp_path / "users+1"
+    file.write_text("ann:her-password-is-long")
     for url in (
         "zk://localhost:2181",
         "zk://a:2181,b:2182/",
         "zk://a:2181,b:2182/fence/log",
         "zk://[::1]:2181/x?session_timeout_ms=1000",
+        f"zk://a:1/x?credentials={file}",
+        f"zk://a:1/x?credentials={quote(str(file))}&session_timeout_ms=2000",
     ):
         assert isinstance(open_metadata_store(url, host=host), ZooKeeperMetadataStore)
 
@@ -50,6 +55,12 @@ async def test_each_scheme_opens_its_store(host: Host, tmp_path: Path) -> None:
         ("zk://a:1/x?session_timeout_ms=", "not within"),
         ("zk://a:1/x?session_timeout_ms=999", "not within"),
         ("zk://a:1/x#y", "session_timeout_ms"),
+        ("zk://a:1/x?credentials=", "names no file"),
+        ("zk://a:1/x?credentials=/absent", "/absent, the credentials for ZooKeeper, cannot be"),
+        ("zk://a:1/x?credentials=/a&credentials=/b", "each once"),
+        ("memory:?credentials=/a", "credentials is an option of ZooKeeper"),
+        ("sqlite:/a?credentials=/b", "credentials is an option of ZooKeeper"),
+        ("sqlite:/a?x=1&session_timeout_ms=1", "session_timeout_ms is an option of ZooKeeper"),
     ],
 )
 def test_bad_urls_are_refused_with_the_reason(host: Host, url: str, why: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from struct import pack, unpack
 from typing import Any
@@ -14,6 +14,7 @@ from fencelog.ledgers.limits import MAX_ZOOKEEPER_PACKET_BYTES
 from fencelog.ledgers.metastore import zookeeper_wire as wire
 from fencelog.ledgers.metastore.zookeeper_connection import (
     TICKS_PER_TIMEOUT,
+    AuthenticationRefused,
     ConnectionLost,
     SessionExpired,
     ZooKeeperConnection,
@@ -52,7 +53,11 @@ class Peer:
 
 @asynccontextmanager
 async def connection_to(
-    script: Script, *, hello: bytes = CONNECTED, timeout_ms: int = 6000
+    script: Script,
+    *,
+    hello: bytes = CONNECTED,
+    timeout_ms: int = 6000,
+    users: Sequence[bytes] = (),
 ) -> AsyncIterator[tuple[ZooKeeperConnection, list[str]]]:
     events: list[str] = []
 
@@ -76,6 +81,7 @@ async def connection_to(
             timeout_ms=timeout_ms,
             last_zxid=0,
             on_event=events.append,
+            users=users,
         )
         try:
             yield connection, events
@@ -95,6 +101,53 @@ async def test_requests_are_in_flight_together_and_answered_in_order() -> None:
         answers = [connection.send(wire.get(f"/{n}")) for n in range(3)]
         assert [(await answer)[0] for answer in answers] == [b"1", b"2", b"3"]
         assert connection.last_zxid == 103
+
+
+USERS = (b"ann:her password is long", b"bob:and his is too, it is")
+
+
+async def test_a_connection_opens_when_all_its_users_are_authenticated() -> None:
+    """What is sent before is carried out as the request of a stranger."""
+    received: list[bytes] = []
+    answered = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal answered
+        received.extend([await peer.receive() for _ in USERS])
+        for _ in USERS:
+            peer.send(pack(">iqi", wire.PING_XID, 0, 0))
+            await asyncio.sleep(0.05)
+            answered += 1
+            peer.send(pack(">iqi", wire.AUTHENTICATION_XID, 0, 0))
+        xid, _ = await peer.request()
+        peer.answer(xid, b"for ann")
+
+    async with connection_to(script, users=USERS) as (connection, _):
+        assert answered == len(USERS)
+        assert (await connection.send(wire.get("/x")))[0] == b"for ann"
+    assert received == [wire.encode_authentication(user)[4:] for user in USERS]
+
+
+async def test_a_user_who_is_refused_is_no_lost_connection() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.receive()
+        peer.send(pack(">iqi", wire.AUTHENTICATION_XID, 0, 0))
+        peer.send(pack(">iqi", wire.AUTHENTICATION_XID, 0, -115))
+        peer.writer.close()
+
+    with pytest.raises(AuthenticationRefused, match="-115"):
+        async with connection_to(script, users=USERS):
+            pass
+
+
+async def test_another_answer_in_place_of_that_to_an_authentication_opens_nothing() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.receive()
+        peer.send(pack(">iqi", 1, 0, 0))
+
+    with pytest.raises(ConnectionLost):
+        async with connection_to(script, users=USERS[:1]):
+            pass
 
 
 async def test_packets_may_arrive_in_any_pieces() -> None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from struct import pack
 from typing import TypeVar
 
 import pytest
 
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore import zookeeper_session
+from fencelog.ledgers.metastore import zookeeper_wire as wire
+from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_session import ZooKeeperSession
+from fencelog.ledgers.metastore.zookeeper_wire import AUTHENTICATION_XID
 
 T = TypeVar("T")
 
 LONG_TIMEOUT_MS = 60_000
 CONNECTED = pack(">iiiqi", 37, 0, LONG_TIMEOUT_MS, 5, 16) + bytes(16) + b"\0"
+
+GET = pack(">ii", 1, 4)  # the first request, if it reads a node
 
 
 class HostOfOneOrder(SystemHost):
@@ -29,16 +35,17 @@ class HostOfOneOrder(SystemHost):
 
 
 @asynccontextmanager
-async def service(*hellos: bytes) -> AsyncIterator[str]:
-    """Run a name of servers that greet each client so, and say no more: each connection reaches the
-    next one, the last one from then on. Yield its address."""
+async def service(*hellos: bytes, answer: bytes = b"") -> AsyncIterator[str]:
+    """Run a name of servers that greet each client so, and answer its first request so, and say no
+    more: each connection reaches the next one, the last one from then on. Yield its address."""
     left = list(hellos)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(left.pop(0) if len(left) > 1 else left[0])
         try:
-            while await reader.read(4096):
-                pass
+            while packet := await reader.read(4096):
+                if GET in packet:
+                    writer.write(answer)
         finally:
             writer.close()
 
@@ -47,13 +54,14 @@ async def service(*hellos: bytes) -> AsyncIterator[str]:
         yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
-def session_at(*hosts: str) -> ZooKeeperSession:
+def session_at(*hosts: str, credentials: ZooKeeperCredentials = NOBODY) -> ZooKeeperSession:
     return ZooKeeperSession(
         hosts,
         host=HostOfOneOrder(),
         timeout_ms=LONG_TIMEOUT_MS,
         on_state=lambda state: None,
         on_event=lambda path: None,
+        credentials=credentials,
     )
 
 
@@ -116,3 +124,55 @@ async def test_attempts_take_longer_where_servers_are_slow(
             await session.start()
         await session.close()
     assert timeouts[:5] == [0.1, 0.2, 0.4, 0.6, 0.6]
+
+
+CREDENTIALS = ZooKeeperCredentials(Path("/secrets/users"), (b"ann:her password is long",))
+ACCEPTED, REFUSED = (pack(">iiqi", 16, AUTHENTICATION_XID, 0, error) for error in (0, -115))
+
+
+async def test_refused_credentials_are_a_definite_error_at_once() -> None:
+    async with service(CONNECTED + REFUSED) as name:
+        session = session_at(name, credentials=CREDENTIALS)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(
+            FencelogError, match=f"{name} does not take .* /secrets/users"
+        ) as caught:
+            await session.start()
+        assert asyncio.get_running_loop().time() - began < zookeeper_session.START_TIMEOUT_MS / 2000
+    assert caught.value.code is ErrorCode.METADATA_UNAUTHORIZED
+    assert "her password" not in str(caught.value)
+
+
+async def test_a_server_that_takes_the_credentials_is_found_behind_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
+    async with service(CONNECTED + REFUSED) as strict, service(CONNECTED + ACCEPTED) as well:
+        session = session_at(strict, well, credentials=CREDENTIALS)
+        await session.start()
+        assert session.session_id == 5
+        await session.close()
+
+
+async def test_a_node_of_others_is_a_definite_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
+    no_auth = pack(">iiqi", 16, 1, 0, -102)
+    for hello, credentials, why in (
+        (CONNECTED, NOBODY, "the metadata URL has no credentials=FILE"),
+        (CONNECTED + ACCEPTED, CREDENTIALS, "for others than the users in /secrets/users"),
+    ):
+        for use in ("read", "write", "arm"):
+            async with service(hello, answer=no_auth) as name:
+                session = session_at(name, credentials=credentials)
+                await session.start()
+                request = wire.get("/x")
+                with pytest.raises(FencelogError, match=why) as caught:
+                    await (
+                        session.arm(request)
+                        if use == "arm"
+                        else getattr(session, use)("x", request)
+                    )
+                assert caught.value.code is ErrorCode.METADATA_UNAUTHORIZED
+                await session.close()

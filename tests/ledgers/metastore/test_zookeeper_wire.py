@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo.protocol import serialization as kazoo
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from fencelog.ledgers.metastore import zookeeper_wire as wire
 
@@ -16,7 +16,9 @@ PATH, DATA = "/dir/a-node", b"\0some data\xff"
 
 
 def same(request: wire.Request, expected: Any) -> bool:
-    return (request.kind, request.body) == (expected.type, bytes(expected.serialize()))
+    # kazoo has an absent string for an empty one, ZooKeeper's own client has the empty one.
+    body = bytes(expected.serialize()).replace(b"auth" + pack(">i", -1), b"auth" + pack(">i", 0))
+    return (request.kind, request.body) == (expected.type, body)
 
 
 @pytest.mark.parametrize("watch", [False, True])
@@ -31,6 +33,7 @@ def test_a_transaction() -> None:
     operations = [
         wire.create(PATH, DATA),
         wire.create(PATH, b"", ephemeral=True),
+        wire.create(PATH, b"", access=wire.CREATORS_ALONE),
         wire.set_data(PATH, DATA, 7),
         wire.delete(PATH, 0),
         wire.check(PATH, 3),
@@ -39,12 +42,27 @@ def test_a_transaction() -> None:
         [
             kazoo.Create(PATH, DATA, OPEN_ACL_UNSAFE, 0),
             kazoo.Create(PATH, b"", OPEN_ACL_UNSAFE, 1),
+            kazoo.Create(PATH, b"", CREATOR_ALL_ACL, 0),
             kazoo.SetData(PATH, DATA, 7),
             kazoo.Delete(PATH, 0),
             kazoo.CheckVersion(PATH, 3),
         ]
     )
     assert same(wire.transaction(operations), expected)
+
+
+def test_access_lists() -> None:
+    assert same(wire.get_access(PATH), kazoo.GetACL(PATH))
+    assert same(wire.set_access(PATH, wire.OPEN_TO_ALL), kazoo.SetACL(PATH, OPEN_ACL_UNSAFE, -1))
+    assert same(wire.set_access(PATH, wire.CREATORS_ALONE), kazoo.SetACL(PATH, CREATOR_ALL_ACL, -1))
+
+
+def test_an_authentication() -> None:
+    expected = kazoo.Auth(0, "digest", "ann:a password")
+    packet = wire.encode_authentication(b"ann:a password")
+    header = pack(">ii", wire.AUTHENTICATION_XID, expected.type)
+    assert packet[4:] == header + bytes(expected.serialize())
+    assert packet[:4] == pack(">i", len(packet) - 4)
 
 
 def test_the_rest() -> None:
@@ -76,6 +94,12 @@ ANSWERS = [
     (wire.get(PATH), pack(">i", 3) + b"abc" + STAT, (b"abc", wire.Stat(5, -8))),
     (wire.get(PATH), pack(">i", -1) + STAT, (b"", wire.Stat(5, -8))),
     (wire.exists(PATH), STAT, wire.Stat(5, -8)),
+    (wire.set_access(PATH, wire.OPEN_TO_ALL), STAT, wire.Stat(5, -8)),
+    (
+        wire.get_access(PATH),
+        b"".join((pack(">i", 2), wire.OPEN_TO_ALL[4:], pack(">ii", 5, 1), b"s", pack(">i", 0))),
+        frozenset({(31, "world", "anyone"), (5, "s", "")}),
+    ),
     (
         wire.get_children(PATH),
         pack(">ii", 2, 1) + b"b" + pack(">i", 2) + "ä".encode(),
@@ -129,6 +153,7 @@ def test_events_and_headers() -> None:
 
 def test_errors() -> None:
     assert isinstance(wire.error_of(-101), wire.NoNodeError)
+    assert isinstance(wire.error_of(-102), wire.NoAuthError)
     other = wire.error_of(-118)
     assert (type(other), other.code) == (wire.ServerError, -118)
     assert "-118" in str(other)
