@@ -13,8 +13,12 @@ on_cluster() { kubectl -n fencelog "$@"; }
 workloads=(deployment/broker deployment/autorecovery statefulset/bookie statefulset/zookeeper)
 
 image_of() { on_cluster get "$1" -o 'jsonpath={.spec.template.spec.containers[0].image}'; }
-make() { # make FILE IMAGE [SERVER]
-    sed -e "s|IMAGE|$2|" -e "s|SERVER|${3:-}|" "$jobs/$1" | on_cluster create -f -
+of_broker() { on_cluster get deployment/broker -o "jsonpath={.spec.template.spec$1}"; }
+metadata=$(of_broker '.containers[0].args[2]')
+credentials=$(of_broker '.volumes[?(@.name=="zookeeper-credentials")].secret.secretName')
+make() { # make FILE IMAGE [SERVER]; an & in what is put in means itself
+    sed -e "s|IMAGE|$2|" -e "s|SERVER|${3:-}|" -e "s|METADATA|${metadata//&/\\&}|" \
+        -e "s|CREDENTIALS|${credentials:-none}|" "$jobs/$1" | on_cluster create -f -
 }
 remove_pods() { on_cluster delete pod -l app.kubernetes.io/name=zookeeper-restore --wait; }
 

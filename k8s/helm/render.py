@@ -9,9 +9,12 @@ templates as it is. Needs kubectl.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ Manifest = dict[str, Any]
 
 ROLES = ("zookeeper", "bookie", "broker", "autorecovery")
 COMPONENTS = ("autoscaling", "backup", "drills")
+CREDENTIALS = "zookeeperCredentials"
+"""The value that is the name of a Secret; empty: there is none."""
 
 _CONFIGURATION = re.compile(r"^zookeeper-[0-9a-z]{10}$")
 """The name of the ConfigMap that has another name with another ``zoo.cfg``."""
@@ -38,6 +43,18 @@ def kustomize(folder: Path) -> list[Manifest]:
     command = ["kubectl", "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.safe_load_all(done.stdout))
+
+
+def with_credentials() -> list[Manifest]:
+    """Return what kustomize makes of the base and ``components/zookeeper-credentials``."""
+    with tempfile.TemporaryDirectory() as folder:
+        base, component = (
+            os.path.relpath(K8S / part, os.path.realpath(folder))
+            for part in ("base", "components/zookeeper-credentials")
+        )
+        overlay = {"resources": [base], "components": [component]}
+        Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
+        return kustomize(Path(folder))
 
 
 def objects(rendered: list[Manifest]) -> list[Manifest]:
@@ -59,6 +76,7 @@ def values_of(rendered: list[Manifest]) -> Manifest:
     """Return the values that make the templates what was rendered."""
     present = {component_of(each) for each in rendered}
     values: Manifest = {name: name in present for name in COMPONENTS}
+    values[CREDENTIALS] = ""
     for each in objects(rendered):
         role, spec = each["metadata"]["name"], each.get("spec", {})
         if each["kind"] in ("StatefulSet", "Deployment") and role in ROLES:
@@ -111,12 +129,16 @@ def template_of(manifest: Manifest) -> str:
     if "namespace" in metadata:
         metadata["namespace"] = "@@.Release.Namespace@@"
     if is_role := kind in ("StatefulSet", "Deployment"):
-        for key, (holder, _) in set_by_values(manifest).items():
+        for key, (holder, found) in set_by_values(manifest).items():
             holder[key] = f"@@.Values.{name}.{key}@@"
+            if key == "volumes" and found[-1].get("secret"):
+                holder[key] = f"@@(concat .Values.{name}.volumes (list {_go(found[-1])}))@@"
     if kind == "ConfigMap" and "zoo.cfg" in manifest["data"]:
         manifest["data"]["zoo.cfg"] = "@@.Values.zookeeper.configuration@@"
     for holder, key in _strings(manifest):
-        if _CONFIGURATION.match(holder[key]):
+        if key == "secretName":
+            holder[key] = f"@@.Values.{CREDENTIALS}@@"
+        elif _CONFIGURATION.match(holder[key]):
             holder[key] = "@@name@@"
         elif key == "image" and "/fencelog:" in f"/{holder[key]}":
             own = f"(default .Values.image .Values.{name}.image)"
@@ -131,6 +153,34 @@ def template_of(manifest: Manifest) -> str:
     text = _PLACE.sub(r"{{ toJson \1 }}", text.replace("'@@name@@'", _NAME))
     line = "  replicas: {{ toJson .Values.broker.replicas }}\n"
     return text.replace(line, f"{{{{- if not .Values.autoscaling }}}}\n{line}{{{{- end }}}}\n")
+
+
+def either(without: str, with_it: str) -> str:
+    """Return the template that is the second one if there are credentials, or else the first."""
+    one, other = (text.splitlines(keepends=True) for text in (without, with_it))
+    parts: list[str] = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if tag == "equal":
+            parts += one[i1:i2]
+            continue
+        parts.append(f"{{{{- if .Values.{CREDENTIALS} }}}}\n")
+        parts += other[j1:j2]
+        if i1 < i2:
+            parts += ["{{- else }}\n", *one[i1:i2]]
+        parts.append("{{- end }}\n")
+    return "".join(parts)
+
+
+def _go(value: Any) -> str:
+    """Return a value as an expression of templates."""
+    if isinstance(value, dict):
+        pairs = (f'"{key}" {_secret_name(key, each)}' for key, each in value.items())
+        return f"(dict {' '.join(pairs)})"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _secret_name(key: str, value: Any) -> str:
+    return f".Values.{CREDENTIALS}" if key == "secretName" else _go(value)
 
 
 def _strings(node: Any) -> Iterator[tuple[Any, Any]]:
@@ -153,17 +203,26 @@ def rendered() -> dict[Path, str]:
         HERE / "values_prod.yaml": _WRITTEN + _dump(differing(values, values_prod)),
     }
     parts: dict[str, list[str]] = {}
+    protected = {_title(each): each for each in with_credentials()}
     for each in objects(base) + [each for each in objects(prod) if component_of(each)]:
+        same = protected.get(_title(each))
         file = component_of(each) or each["metadata"]["labels"].get(
             "app.kubernetes.io/component", each["kind"].lower()
         )
-        parts.setdefault(file, []).append(template_of(each))
+        template = template_of(each)
+        parts.setdefault(file, []).append(
+            template if same is None else either(template, template_of(same))
+        )
     for file, templates in parts.items():
         text = "---\n".join(templates)
         if file in COMPONENTS:
             text = f"{{{{- if .Values.{file} }}}}\n{text}{{{{- end }}}}\n"
         found[HERE / "templates" / f"{file}.yaml"] = _WRITTEN + text
     return found
+
+
+def _title(manifest: Manifest) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
 def _dump(values: Manifest) -> str:

@@ -13,6 +13,7 @@ import yaml
 from typer.main import get_command
 
 from fencelog.api.cli.main import application
+from k8s.helm.render import with_credentials
 from tests.house.manifests import (
     Manifest,
     by_title,
@@ -21,12 +22,16 @@ from tests.house.manifests import (
     pod_labels,
     pod_template,
     selects,
+    title,
 )
 from tests.processes.k8s.document import block
 from tests.support.house import ROOT
 
 K8S = ROOT / "k8s"
 VERSIONS = ("1.27", kubernetes_validate.latest_version())
+
+PLAIN = "zk://zookeeper:2181/fencelog"
+WITH_CREDENTIALS = f"{PLAIN}?credentials=/zookeeper/users"
 
 NEEDS_KUBECTL = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not installed"
@@ -41,7 +46,12 @@ def rendered() -> list[Manifest]:
 def job(name: str) -> Manifest:
     """A file of k8s/jobs, with what has to be put in put in."""
     text = (K8S / "jobs" / f"{name}.yaml").read_text("utf-8")
-    manifest: Manifest = yaml.safe_load(text.replace("IMAGE", "image:1").replace("SERVER", "0"))
+    for place, found in (
+        *(("IMAGE", "image:1"), ("SERVER", "0"), ("BOOKIE", "bookie-4")),
+        *(("METADATA", PLAIN), ("CREDENTIALS", "none")),
+    ):
+        text = text.replace(place, found)
+    manifest: Manifest = yaml.safe_load(text)
     manifest["metadata"].setdefault("name", "given-by-the-server")
     return manifest
 
@@ -143,6 +153,46 @@ def test_a_backup_reaches_the_servers_and_has_their_configuration(
     # No Service leads clients to an observer.
     for service in (each for each in rendered if each["kind"] == "Service"):
         assert not selects(service["spec"]["selector"], pod_labels(backup))
+
+
+@NEEDS_KUBECTL
+def test_all_that_talk_to_zookeeper_have_the_credentials() -> None:
+    plain = by_kind(kubectl_renders(K8S / "base"))
+    protected = by_kind(with_credentials())
+    changed = {name for name, manifest in protected.items() if manifest != plain[name]}
+    users = {
+        name
+        for name, manifest in plain.items()
+        for container in containers(manifest)
+        if PLAIN in container.get("args", ())
+    }
+    assert changed == users
+    for user in users:
+        assert kubernetes_validate.validate(protected[user], VERSIONS[0], strict=True)
+        assert_has_the_credentials(protected[user])
+        secrets = [
+            each["secret"] for each in pod_spec(protected[user])["volumes"] if "secret" in each
+        ]
+        assert secrets == [{"secretName": "zookeeper-credentials", "defaultMode": 0o440}]
+    for name in ("decommission", "skip_ledger_ids"):
+        text = (K8S / "jobs" / f"{name}.yaml").read_text("utf-8")
+        assert_has_the_credentials(yaml.safe_load(text.replace("METADATA", WITH_CREDENTIALS)))
+
+
+def assert_has_the_credentials(workload: Manifest) -> None:
+    """Its containers name a file in a volume that they have, and that their user may read."""
+    for container in containers(workload):
+        assert container["args"][container["args"].index("--metadata") + 1] == WITH_CREDENTIALS
+        mounts = {each["name"]: each for each in container["volumeMounts"]}
+        assert mounts["zookeeper-credentials"]["mountPath"] == "/zookeeper"
+        assert mounts["zookeeper-credentials"]["readOnly"] is True
+    spec = pod_spec(workload)
+    assert "zookeeper-credentials" in {each["name"] for each in spec["volumes"]}
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+
+
+def by_kind(manifests: list[Manifest]) -> dict[str, Manifest]:
+    return {title(each): each for each in manifests}
 
 
 @NEEDS_KUBECTL

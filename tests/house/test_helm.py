@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered
+from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered, with_credentials
 from tests.house.manifests import by_title, containers, title
 
 CHART = K8S / "helm"
@@ -66,6 +66,16 @@ def test_the_files_are_what_is_written_from_kustomize() -> None:
     for path, text in found.items():
         assert path.read_text("utf-8") == text, f"python k8s/helm/render.py, for {path.name}"
     assert {path for path in found if path.parent != CHART} == set(Path(CHART).glob("templates/*"))
+
+
+def test_credentials_are_what_the_component_makes() -> None:
+    made, errors = helm({**values("values"), "zookeeperCredentials": "zookeeper-credentials"})
+    assert errors == []
+    expected = plain(objects(with_credentials()))
+    assert plain(made) == expected
+    other, _ = helm({**values("values"), "zookeeperCredentials": "the-next-ones"})
+    named = re.findall(r'"secretName": "([^"]+)"', json.dumps(other))
+    assert named == ["the-next-ones"] * 3, "another Secret restarts what has it"
 
 
 def test_values_arrive() -> None:

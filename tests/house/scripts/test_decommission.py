@@ -13,6 +13,8 @@ shift 2 # -n fencelog
 echo "$*" >> "$PLACE/calls"
 case "$*" in
     *spec.replicas*) printf 5 ;;
+    *args*) printf '%s' "$METADATA" ;;
+    *secretName*) printf '%s' "$CREDENTIALS" ;;
     "get statefulset/bookie"*) printf registry.example.org/fencelog@sha256:12 ;;
     "create -o name -f -") cat > "$PLACE/job"; echo job.batch/decommission-bookie-4-x ;;
     "get job.batch/decommission-bookie-4-x"*)
@@ -24,11 +26,23 @@ esac
 
 
 def decommission(
-    place: Path, over: str = "Complete", bookie: str = "bookie-4"
+    place: Path,
+    over: str = "Complete",
+    bookie: str = "bookie-4",
+    metadata: str = "zk://z:1/x",
+    credentials: str = "",
 ) -> tuple[int, str, list[str]]:
     """The exit code, the output, and each call of kubectl; ``over``: the conditions of the Job,
     from the second look on."""
-    return run_script(place, KUBECTL, "decommission.sh", bookie, OVER=over)
+    return run_script(
+        place,
+        KUBECTL,
+        "decommission.sh",
+        bookie,
+        OVER=over,
+        METADATA=metadata,
+        CREDENTIALS=credentials,
+    )
 
 
 def test_it_ends_when_its_own_job_is_complete(tmp_path: Path) -> None:
@@ -54,6 +68,21 @@ def test_the_job_has_the_image_that_bookies_run_and_names_the_bookie(tmp_path: P
     assert "generateName: decommission-bookie-4-\n" in job
     assert "- bookie-4\n" in job
     assert "IMAGE" not in job
+
+
+def test_the_job_has_the_url_and_the_credentials_that_bookies_have(tmp_path: Path) -> None:
+    url = "zk://z:1/x?credentials=/zookeeper/users&session_timeout_ms=6000"
+    decommission(tmp_path, metadata=url, credentials="zookeeper-credentials-1")
+    job = (tmp_path / "job").read_text("utf-8")
+    assert f"- {url}\n" in job
+    assert "secretName: zookeeper-credentials-1\n" in job
+
+
+def test_without_credentials_the_job_waits_for_none(tmp_path: Path) -> None:
+    decommission(tmp_path)
+    job = (tmp_path / "job").read_text("utf-8")
+    assert "- zk://z:1/x\n" in job
+    assert "secretName: none\n            optional: true\n" in job
 
 
 @pytest.mark.parametrize("bookie", ["bookie-3", "bookie-5", "4"])

@@ -13,9 +13,12 @@ echo "$*" | tr '\\n' ' ' | sed 's/ $/\\n/' >> "$PLACE/calls"
 case "$*" in
     *spec.replicas*) if [[ -e $PLACE/stopped ]]; then printf 0; else printf 3; fi ;;
     *annotations*) printf 3 ;;
+    *args*) printf 'zk://z:1/x?a=b&c=d' ;;
+    *secretName*) printf zookeeper-credentials-1 ;;
     *jsonpath*containers*) printf image:1 ;;
     "get pvc"*) if [[ -e $PLACE/volumes-are-gone ]]; then rm "$PLACE/volumes-are-gone"; false; fi ;;
-    "create -f -") sed -n 's/^  \\(name\\|generateName\\): /create /p; s/.*claimName: /claim /p' \\
+    "create -f -") sed -n 's/^  \\(name\\|generateName\\): /create /p; s/.*claimName: /claim /p
+        s/.*secretName: /secret /p; s/^ *- zk:/url zk:/p' \\
         >> "$PLACE/calls"; echo "job.batch/skip-ledger-ids-x created" ;;
     "exec zookeeper-backups"*basename*) echo snapshot.12 ;;
     "exec zookeeper-backups"*sha256sum*) echo good ;;
@@ -72,6 +75,12 @@ def test_all_stop_before_and_start_after(tmp_path: Path) -> None:
         assert f"claim data-zookeeper-{server}" in calls
         assert f"claim log-zookeeper-{server}" in calls
     assert sum("before-$now" in call for call in calls) == 3, "nothing is removed"
+
+
+def test_ids_are_skipped_with_the_url_and_the_credentials_of_brokers(tmp_path: Path) -> None:
+    _, _, calls = restore(tmp_path, BACKUP)
+    job = calls.index("create skip-ledger-ids-")
+    assert calls[job + 1 : job + 3] == ["url zk://z:1/x?a=b&c=d", "secret zookeeper-credentials-1"]
 
 
 def test_ids_are_skipped_before_a_bookie_starts(tmp_path: Path) -> None:

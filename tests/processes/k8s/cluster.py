@@ -50,6 +50,10 @@ class Cluster:
             "M": "zk://zookeeper:2181/fencelog",
         }
 
+    def use_metadata(self, url: str) -> None:
+        """Have commands of the document use another URL as ``$M``."""
+        self._environment["M"] = url
+
     def run(self, command: Sequence[str], *, timeout_s: float = 120, text: str = "") -> str:
         """Run a command and return what it printed. Raises CommandFailed."""
         try:

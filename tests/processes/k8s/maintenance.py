@@ -20,7 +20,7 @@ RESTORE = "k8s/restore_zookeeper.sh "
 DRILLS = "kubectl -n fencelog create job --from=cronjob/drills"
 SERVERS = "kubectl -n fencelog get pods -l app.kubernetes.io/name=zookeeper"
 SUCCESSES = "kubectl -n fencelog get cronjobs"
-COMPONENTS = "# overlay/kustomization.yaml\ncomponents"
+COMPONENTS = "# overlay/kustomization.yaml\ncomponents: [../k8s/components/backup"
 
 MIXED_S = 60.0
 BACKUP_NAME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ\b")

@@ -67,6 +67,10 @@ ROTATION = (
     "mv overlay/accepted overlay/new",
     "cp overlay/secret overlay/accepted",
 )
+CREDENTIALS = "# overlay/kustomization.yaml\ncomponents: [../k8s/components/zookeeper"
+NEW_USERS = ("(echo world:anyone", "sed -i /world:anyone/d")
+OTHER_USERS = ('echo "fencelog:$(openssl rand -hex 32)" >>', "sed -i 1d")
+PROTECT = "M='zk://"
 LOST_NODE_IS_OFF = "kubectl taint node NODE node.kubernetes.io/out-of-service="
 LOST_NODE_IS_BACK = "kubectl taint node NODE node.kubernetes.io/out-of-service-"
 RESIZED = "kubectl -n fencelog delete statefulset/bookie --cascade=orphan"
@@ -87,6 +91,9 @@ TYPED = (
         FIRST_SECRET,
         SECRET,
         *ROTATION,
+        *NEW_USERS,
+        *OTHER_USERS,
+        PROTECT,
         LOST_NODE_IS_OFF,
         LOST_NODE_IS_BACK,
         RESIZED,
@@ -480,6 +487,29 @@ def rotate_secret(installed: Installation) -> None:
         installed.wait_ready()
 
 
+def protect_zookeeper(installed: Installation) -> None:
+    """Credentials where there were none, and then another password: each change of the file is
+    followed by an update and by the command that sets access lists."""
+    cluster = installed.cluster
+    for step in (*NEW_USERS, *OTHER_USERS):
+        cluster.type(block(step).text)
+        if step == NEW_USERS[0]:
+            installed.write_overlay(add_credentials)
+        cluster.type(block(UPDATE).text, timeout_s=1800)
+        installed.wait_ready()
+        say("  " + cluster.type(block(PROTECT).text).strip())
+    listing = 'fencelog bookies list --metadata "$M"'
+    expect_refusal(lambda: cluster.type(listing), "the node is not open to all")
+    cluster.use_metadata(block(PROTECT).text.split("'")[1])
+    cluster.type(listing)
+
+
+def add_credentials(overlay: dict[str, Any]) -> None:
+    """Add the component of credentials, and their Secret, to an overlay that may have others."""
+    for key, added in yaml.safe_load(block(CREDENTIALS).text).items():
+        overlay[key] = [*overlay.get(key, ()), *added]
+
+
 SCENARIOS = (
     Scenario("first-apply", apply_first, None),
     Scenario("nothing", do_nothing, UNNOTICED),
@@ -513,5 +543,6 @@ SCENARIOS = (
     Scenario("autoscale", autoscale, UNNOTICED, needs="add-components"),
     Scenario("introduce-secret", introduce_secret, Limits(gap_s=180.0, errors=True)),
     Scenario("rotate-secret", rotate_secret, UNNOTICED, needs="introduce-secret"),
+    Scenario("protect-zookeeper", protect_zookeeper, UNNOTICED),
 )
 """All scenarios. Nodes are broken while there are five bookies: a new ledger takes three."""

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from fencelog.ledgers.metastore.zookeeper_credentials import credentials_from
+from fencelog.ledgers.metastore.zookeeper_wire import CREATORS_ALONE, OPEN_TO_ALL
 from tests.processes.k8s.cluster import CommandFailed
 from tests.processes.k8s.document import OPERATIONS, block, blocks, part
 from tests.processes.k8s.maintenance import BACKUP_NAME, COMPONENTS, FIRST_START, RESTORE, UPDATE
 from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
 from tests.processes.k8s.scenarios import (
+    CREDENTIALS,
+    NEW_USERS,
+    OTHER_USERS,
+    PROTECT,
     REPAIR,
     RESTART,
     ROLL,
     SCENARIOS,
     TYPED,
     UNNOTICED,
+    add_credentials,
     choose_scenarios,
     expect_refusal,
 )
@@ -69,7 +79,14 @@ def test_only_the_first_one_is_played_without_a_load() -> None:
 
 def test_a_planned_change_may_not_be_noticed() -> None:
     planned = {each.name: each.limits for each in SCENARIOS}
-    for name in ("restart-bookies", "restart-brokers", "new-tag", "drain-node", "rotate-secret"):
+    for name in (
+        "restart-bookies",
+        "restart-brokers",
+        "new-tag",
+        "drain-node",
+        "rotate-secret",
+        "protect-zookeeper",
+    ):
         assert planned[name] == UNNOTICED, name
 
 
@@ -138,8 +155,41 @@ def test_a_repair_has_the_name_of_a_node_to_be_put_in() -> None:
 
 
 def test_components_are_those_that_there_are() -> None:
-    written = yaml.safe_load(block(COMPONENTS).text)["components"]
-    assert all((OPERATIONS.parent.parent / path[3:]).is_dir() for path in written)
+    for begins in (COMPONENTS, CREDENTIALS):
+        written = yaml.safe_load(block(begins).text)["components"]
+        assert all((OPERATIONS.parent.parent / path[3:]).is_dir() for path in written)
+
+
+def test_credentials_come_beside_what_the_overlay_has() -> None:
+    overlay = {"components": ["../k8s/components/backup"], "secretGenerator": [{"name": "bookies"}]}
+    add_credentials(overlay)
+    assert overlay["components"] == [
+        *("../k8s/components/backup", "../k8s/components/zookeeper-credentials")
+    ]
+    secret = {"name": "zookeeper-credentials", "namespace": "fencelog"}
+    files = {"files": ["users=zookeeper-users"]}
+    assert overlay["secretGenerator"] == [{"name": "bookies"}, secret | files]
+    empty: dict[str, Any] = {}
+    add_credentials(empty)
+    assert empty.keys() == {"components", "secretGenerator"}
+
+
+def test_nodes_are_protected_with_the_url_that_the_component_gives() -> None:
+    (url,) = re.findall(r"'(zk://.*)'", block(PROTECT).text)
+    component = OPERATIONS.parent / "components/zookeeper-credentials/kustomization.yaml"
+    assert set(re.findall(r"zk://.*", component.read_text("utf-8"))) == {url}
+
+
+def test_the_file_of_users_is_one_after_each_of_its_changes(tmp_path: Path) -> None:
+    (tmp_path / "overlay").mkdir()
+    file = tmp_path / "overlay/zookeeper-users"
+    found = []
+    for step in (*NEW_USERS, *OTHER_USERS):
+        subprocess.run(["bash", "-euc", block(step).text], cwd=tmp_path, check=True)
+        found.append(credentials_from(file))
+    assert [each.access for each in found] == [OPEN_TO_ALL, *[CREATORS_ALONE] * 3]
+    first, second = found[2].users
+    assert [each.users for each in found] == [(first,), (first,), (first, second), (second,)]
 
 
 def test_versions_are_mixed_after_what_ends_with_the_first_one() -> None:
