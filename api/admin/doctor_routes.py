@@ -26,14 +26,15 @@ Json = dict[str, Any]
 
 class ShownFinding(BaseModel):
     """A finding: in words, since when (null: nobody has noted it), when this broker has found it
-    first, how bad, and the command that helps. Words in capitals in the command are for you to
-    fill in."""
+    first, how bad, and the command that helps, with the one that shows first whether it fits. Words
+    in capitals in a command are for you to fill in."""
 
     kind: FindingKind
     severity: Literal["notice", "warning", "critical"]
     subject: str
     summary: str
     command: str | None
+    look_first: str | None
     since_us: int | None
     seen_since_us: int
     details: Json

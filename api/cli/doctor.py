@@ -118,6 +118,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
             yield f"    since {_age(report['examined_us'] - finding['since_us'])}"
         elif finding["seen_since_us"] < report["examined_us"]:
             yield f"    seen since {_age(report['examined_us'] - finding['seen_since_us'])}"
+        if finding.get("look_first") is not None:
+            yield f"    look first: {finding['look_first']}"
         if finding["command"] is not None:
             yield f"    try: {finding['command']}"
     counted = len(report["findings"])

@@ -58,7 +58,8 @@ class SlowSubscription:
 @dataclass(slots=True)
 class Troubles:
     """The oldest openings and steps, and the subscriptions that hold most. ``partitions``: looked
-    at; ``more_…``: those of the kind that are counted only."""
+    at; ``more_…``: those of the kind that are counted only; another broker may have opened some
+    of ``more_openings`` meanwhile."""
 
     partitions: int = 0
     openings: list[StuckOpening] = field(default_factory=list)
@@ -78,6 +79,7 @@ async def find_troubles(
     """Return the troubles of all slots. ``names_of``: the names of a topic's subscriptions, by id,
     for the id of the topic. Raises METADATA_UNAVAILABLE."""
     found, loop = Troubles(), asyncio.get_running_loop()
+    opening: list[tuple[int, PartitionSlot]] = []
     topic_ids: dict[str, str] = {}
     for number, slot in enumerate(slots, 1):
         if number % STATS_AT_ONCE == 0:
@@ -85,8 +87,8 @@ async def find_troubles(
         found.partitions += 1
         log = slot.open_log
         if log is None:
-            if slot.opening is not None and (opening := await _opening(slot)) is not None:
-                found.openings.append(opening)
+            if slot.opening is not None:
+                opening.append((slot.opening.began_us, slot))
             continue
         step = log.unfinished_step
         if step is not None:
@@ -98,7 +100,7 @@ async def find_troubles(
             for slow in _slow_subscriptions(slot, log):
                 topic_ids[slow.topic] = slot.info.topic_id
                 found.subscriptions.append(slow)
-    found.openings, found.more_openings = _first(found.openings, lambda each: each.since_us)
+    found.openings, found.more_openings = await _openings(opening)
     found.steps, found.more_steps = _first(found.steps, lambda each: each.since_us)
     found.subscriptions, found.more_subscriptions = _first(
         found.subscriptions, lambda each: -each.held_bytes
@@ -116,6 +118,19 @@ def _first(troubles: list[T], order: Callable[[T], int]) -> tuple[list[T], int]:
     """Return the troubles that are shown, and the number of the others."""
     shown = sorted(troubles, key=order)[:MAX_SHOWN_TROUBLES]
     return shown, len(troubles) - len(shown)
+
+
+async def _openings(began: list[tuple[int, PartitionSlot]]) -> tuple[list[StuckOpening], int]:
+    """Return the oldest openings, and the number of the others. The owners of those alone are read,
+    at the same time: thousands may be stuck, and each would cost a read."""
+    waiting = [slot for _, slot in sorted(began, key=lambda each: each[0])]
+    shown: list[StuckOpening] = []
+    while waiting and len(shown) < MAX_SHOWN_TROUBLES:
+        count = MAX_SHOWN_TROUBLES - len(shown)
+        found = await asyncio.gather(*map(_opening, waiting[:count]))
+        waiting = waiting[count:]
+        shown += [each for each in found if each is not None]
+    return shown, len(waiting)
 
 
 async def _opening(slot: PartitionSlot) -> StuckOpening | None:

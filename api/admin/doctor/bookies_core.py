@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fencelog.api.admin.doctor.findings import Finding, FindingKind, Severity
+from fencelog.api.admin.doctor.findings import START_BOOKIE, Finding, FindingKind, Severity
 from fencelog.api.admin.doctor.limits import (
     FILLING_CRITICAL_S,
     FILLING_NOTICE_S,
@@ -40,8 +40,10 @@ def bookie_findings(seen: Observations) -> Iterator[Finding]:
                 FindingKind.BOOKIE_UNREACHABLE,
                 Severity.WARNING,
                 bookie_id,
-                f"bookie {bookie_id} is registered, and does not answer: {state.why}",
-                f"fencelog bookies status {bookie_id} --metadata URL",
+                f"bookie {bookie_id} is registered, and does not answer: {state.why}. Start it "
+                "again",
+                f"{START_BOOKIE} --id {bookie_id}",
+                look_first=f"fencelog bookies status {bookie_id} --metadata URL",
             )
         else:
             yield from _state(bookie_id, state, seen, is_leaving=bookie_id in leaving)
@@ -66,6 +68,7 @@ def _absences(members: Membership, seen: Observations) -> Iterator[Finding]:
             f"fencelog bookie recover {bookie_id}",
             None if for_s is None else seen.now_us - round(for_s * _US_PER_S),
             {"is_lost": is_lost},
+            look_first="fencelog bookies list --metadata URL",
         )
 
 
@@ -141,8 +144,9 @@ def _cookies(members: Membership) -> Iterator[Finding]:
                 FindingKind.BOOKIE_UNREACHABLE,
                 Severity.WARNING,
                 bookie_id,
-                f"the registration of bookie {bookie_id} is not valid: nobody can reach it",
-                f"fencelog bookies status {bookie_id} --metadata URL",
+                f"the registration of bookie {bookie_id} is not valid: nobody can reach it. Start "
+                "it again",
+                f"{START_BOOKIE} --id {bookie_id}",
             )
         elif cookie is not None and info.incarnation != cookie.incarnation:
             yield Finding(
@@ -174,8 +178,9 @@ def _state(
             bookie_id,
             f"bookie {bookie_id} has found {damaged:,} damaged runs, which it replaces by copies "
             "of other bookies: look at its disk",
-            f"fencelog bookies status {bookie_id} --metadata URL",
+            f"fencelog bookies integrity {bookie_id} --metadata URL",
             details={"damaged_runs": damaged},
+            look_first=f"fencelog bookies status {bookie_id} --metadata URL",
         )
     disk = status.get("disk", {})
     if (full_in_s := disk.get("full_in_s")) is not None and BY_DISK not in reasons:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fencelog.api.admin.doctor.findings import Finding, FindingKind, Severity
+from fencelog.api.admin.doctor.findings import START_BOOKIE, Finding, FindingKind, Severity
 from fencelog.api.admin.doctor.limits import MAX_SHOWN
 from fencelog.api.admin.doctor.observations import (
     BrokerState,
@@ -25,7 +25,8 @@ def broker_findings(seen: Observations) -> Iterator[Finding]:
             for broker_id, state in seen.brokers.items()
             if not isinstance(state, NotAnswered)
         }
-        yield from partition_findings(answered, seen.now_us)
+        more = _for_more_bookies(seen)
+        yield from partition_findings(answered, seen.now_us, for_bookies=more)
     if not isinstance(seen.topics, NotAnswered):
         yield from _single_acks(seen.topics)
         yield from _too_few_bookies(seen.topics, seen)
@@ -47,8 +48,9 @@ def _brokers(brokers: Mapping[str, BrokerState | NotAnswered]) -> Iterator[Findi
                 Severity.CRITICAL,
                 broker_id,
                 f"broker {broker_id} is registered, and does not answer: {state.why}. Requests "
-                "for its partitions wait until another broker takes them over",
-                f"fencelog brokers show {broker_id}",
+                "for its partitions wait until another broker takes them over. Start it again",
+                f"fencelog broker --metadata URL --id {broker_id}",
+                look_first=f"fencelog brokers show {broker_id}",
             )
             continue
         if state.is_draining:
@@ -133,4 +135,4 @@ def _for_more_bookies(seen: Observations) -> str:
         return f"fencelog bookies read-only {by_operator[0]} off --metadata URL"
     if reasons:
         return "fencelog topic trim TOPIC PARTITION --before OFFSET"
-    return "fencelog bookie --metadata URL --data DIR"
+    return START_BOOKIE

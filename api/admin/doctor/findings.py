@@ -10,6 +10,9 @@ from typing import Any
 WHY_NO_BOOKIES = "fencelog bookies list --metadata URL"
 """The command that shows why ledgers find no bookies."""
 
+START_BOOKIE = "fencelog bookie --metadata URL --data DIR"
+"""The command by which a bookie comes back, or a new one comes."""
+
 
 class Severity(IntEnum):
     """The urgency of a finding. NOTICE: good to know. WARNING: something is weaker than it should
@@ -59,7 +62,8 @@ class FindingKind(StrEnum):
 class Finding:
     """One finding. ``subject``: the process, topic or partition; ``since_us``: None if nobody has
     noted it; ``seen_since_us``: when the doctor has found it first; ``command``: where one helps,
-    with capitals for what the reader puts in; ``details``: JSON-compatible."""
+    with capitals for what the reader puts in; ``look_first``: the command that shows whether that
+    one fits, where it takes a judgement; ``details``: JSON-compatible."""
 
     kind: FindingKind
     severity: Severity
@@ -69,6 +73,7 @@ class Finding:
     since_us: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     seen_since_us: int | None = None
+    look_first: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +82,7 @@ class Finding:
             "subject": self.subject,
             "summary": self.summary,
             "command": self.command,
+            "look_first": self.look_first,
             "since_us": self.since_us,
             "seen_since_us": self.seen_since_us,
             "details": dict(self.details),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fencelog.api.admin.doctor.findings import Finding, FindingKind, Severity
+from fencelog.api.admin.doctor.findings import START_BOOKIE, Finding, FindingKind, Severity
 from fencelog.api.admin.doctor.limits import CHECK_OVERDUE_MS, MAX_SHOWN
 from fencelog.api.admin.doctor.observations import (
     HealingState,
@@ -109,9 +109,10 @@ def _unrecoverable(lost: Sequence[Mapping[str, Any]]) -> Finding:
         f"{many} entries without a copy on any bookie that answers; the bookies that are missing: "
         f"{', '.join(sorted({bookie for mark in lost for bookie in mark['missing']}))}. Bring one "
         "of them back",
-        f"fencelog ledger check {first} --metadata URL",
+        START_BOOKIE,
         min(mark["since_us"] for mark in lost),
         {"ledgers": {str(id_): found for id_, found in ledgers.items()}},
+        look_first=f"fencelog ledger check {first} --metadata URL",
     )
 
 
@@ -126,9 +127,10 @@ def _checks(healing: HealingState, now_us: int) -> Iterator[Finding]:
             Severity.CRITICAL if counts.keys() & _LOSSES else Severity.WARNING,
             "ledgers",
             f"the last check of all ledgers has found violations: {named}",
-            "fencelog check",
+            "fencelog ledger audit ledgers placement",
             result["finished_us"],
             {"counts": counts, "violations": result.get("violations", [])[:MAX_SHOWN]},
+            look_first="fencelog check",
         )
     auditor = healing.status["auditor"]
     if auditor is None:
@@ -159,6 +161,7 @@ def _leftovers(found: Leftovers) -> Iterator[Finding]:
                 "ledgers": list(found.ledgers[:MAX_SHOWN]),
                 "topic_ids": list(found.topic_ids[:MAX_SHOWN]),
             },
+            look_first="fencelog topic sweep --dry-run",
         )
     if found.unsealed:
         first = found.unsealed[0]

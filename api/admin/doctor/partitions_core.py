@@ -4,8 +4,8 @@ space. What ails a few is told one by one; what ails many is one finding. Pure."
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Generic, TypeVar
 
@@ -41,10 +41,28 @@ class _Stuck(Generic[T]):
         return f"{self.trouble.topic}/{self.trouble.partition}"
 
 
-def partition_findings(brokers: Mapping[str, Troubles], now_us: int) -> Iterator[Finding]:
-    """Yield what is wrong with the partitions of the brokers that have answered."""
-    yield from _takeovers(brokers, now_us)
-    yield from _rolls(brokers, now_us)
+def partition_findings(
+    brokers: Mapping[str, Troubles], now_us: int, *, for_bookies: str
+) -> Iterator[Finding]:
+    """Yield what is wrong with the partitions of the brokers that have answered. ``for_bookies``:
+    the command after which more bookies take entries."""
+    openings = {
+        broker_id: _Listed(troubles.openings, troubles.more_openings)
+        for broker_id, troubles in brokers.items()
+    }
+    steps = {
+        broker_id: _Listed(troubles.steps, troubles.more_steps)
+        for broker_id, troubles in brokers.items()
+    }
+    yield from _stuck(
+        openings,
+        now_us - STUCK_TAKEOVER_MS * 1000,
+        _TAKEOVER.helped_by(for_bookies),
+        _cannot_be_taken_over,
+    )
+    yield from _stuck(
+        steps, now_us - STUCK_STEP_MS * 1000, _ROLL.helped_by(for_bookies), _cannot_roll
+    )
     yield from _subscriptions(
         [slow for troubles in brokers.values() for slow in troubles.subscriptions],
         sum(troubles.more_subscriptions for troubles in brokers.values()),
@@ -54,78 +72,86 @@ def partition_findings(brokers: Mapping[str, Troubles], now_us: int) -> Iterator
 # -- partitions that are not served ---------------------------------------------------------------
 
 
-def _takeovers(brokers: Mapping[str, Troubles], now_us: int) -> Iterator[Finding]:
-    stuck: list[_Stuck[StuckOpening]] = []
+@dataclass(frozen=True, slots=True)
+class _Listed(Generic[T]):
+    """What a broker has named, the oldest first, and the number of those that it has counted
+    only."""
+
+    troubles: Sequence[T]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ailment:
+    """What partitions that are stuck have in common. ``of_many``: said of more than a few;
+    ``command``: what helps."""
+
+    kind: FindingKind
+    of_many: str
+    command: str = ""
+
+    def helped_by(self, command: str) -> _Ailment:
+        return replace(self, command=command)
+
+
+_TAKEOVER = _Ailment(FindingKind.TAKEOVER_STUCK, "cannot be taken over, and nobody serves them")
+_ROLL = _Ailment(
+    FindingKind.ROLL_STUCK, "refuse appends, or soon will: their next ledgers cannot be begun"
+)
+
+
+def _stuck(
+    brokers: Mapping[str, _Listed[T]],
+    before_us: int,
+    ailment: _Ailment,
+    summary_of: Callable[[str, T], str],
+) -> Iterator[Finding]:
+    """Yield the partitions that are stuck since before a time: a few one by one, many at once."""
+    stuck: list[_Stuck[T]] = []
     unlisted = 0
-    for broker_id, troubles in sorted(brokers.items()):
-        found = _stuck(broker_id, troubles.openings, now_us - STUCK_TAKEOVER_MS * 1000)
-        unlisted += troubles.more_openings if len(found) == len(troubles.openings) else 0
+    for broker_id, listed in sorted(brokers.items()):
+        found = [_Stuck(broker_id, each) for each in listed.troubles if each.since_us <= before_us]
+        unlisted += listed.more if len(found) == len(listed.troubles) else 0
         stuck += found
-    if _are_few(stuck, unlisted):
-        yield from map(_takeover, stuck)
+    if stuck and (len(stuck) > MAX_ALONE or unlisted):
+        yield _many(ailment, stuck, unlisted)
         return
-    yield _many(
-        FindingKind.TAKEOVER_STUCK,
-        stuck,
-        unlisted,
-        "cannot be taken over, and nobody serves them",
-    )
+    for each in stuck:
+        yield Finding(
+            ailment.kind,
+            Severity.CRITICAL,
+            each.place,
+            summary_of(each.broker_id, each.trouble),
+            ailment.command,
+            each.trouble.since_us,
+            _details(each.broker_id, each.trouble),
+            look_first=WHY_NO_BOOKIES,
+        )
 
 
-def _takeover(stuck: _Stuck[StuckOpening]) -> Finding:
-    broker_id, opening = stuck.broker_id, stuck.trouble
+def _cannot_be_taken_over(broker_id: str, opening: StuckOpening) -> str:
     why = opening.error or "it has not ended"
-    return Finding(
-        FindingKind.TAKEOVER_STUCK,
-        Severity.CRITICAL,
-        stuck.place,
+    return (
         f"broker {broker_id} cannot take over partition {opening.partition} of {opening.topic}, "
-        f"which nobody serves: {why}",
-        WHY_NO_BOOKIES,
-        opening.since_us,
-        {"broker_id": broker_id, "error": opening.error},
+        f"which nobody serves: {why}"
     )
 
 
-def _rolls(brokers: Mapping[str, Troubles], now_us: int) -> Iterator[Finding]:
-    stuck: list[_Stuck[StuckStep]] = []
-    unlisted = 0
-    for broker_id, troubles in sorted(brokers.items()):
-        found = _stuck(broker_id, troubles.steps, now_us - STUCK_STEP_MS * 1000)
-        unlisted += troubles.more_steps if len(found) == len(troubles.steps) else 0
-        stuck += found
-    if _are_few(stuck, unlisted):
-        yield from map(_roll, stuck)
-        return
-    what = "refuse appends, or soon will: their next ledgers cannot be begun"
-    yield _many(FindingKind.ROLL_STUCK, stuck, unlisted, what)
-
-
-def _roll(stuck: _Stuck[StuckStep]) -> Finding:
-    broker_id, step = stuck.broker_id, stuck.trouble
+def _cannot_roll(broker_id: str, step: StuckStep) -> str:
     why = step.error or "bookies or the metadata store do not answer"
     waiting = f"; {step.pending_bytes:,} bytes wait" if step.pending_bytes else ""
-    return Finding(
-        FindingKind.ROLL_STUCK,
-        Severity.CRITICAL,
-        stuck.place,
+    return (
         f"appends to partition {step.partition} of {step.topic} fail, or soon will: its next "
-        f"ledger cannot be begun ({why}){waiting}",
-        WHY_NO_BOOKIES,
-        step.since_us,
-        {"broker_id": broker_id, "step": step.step, "error": step.error},
+        f"ledger cannot be begun ({why}){waiting}"
     )
 
 
-def _stuck(broker_id: str, troubles: Sequence[T], before_us: int) -> list[_Stuck[T]]:
-    return [_Stuck(broker_id, each) for each in troubles if each.since_us <= before_us]
+def _details(broker_id: str, trouble: StuckOpening | StuckStep) -> dict[str, str]:
+    step = {"step": trouble.step} if isinstance(trouble, StuckStep) else {}
+    return {"broker_id": broker_id, **step, "error": trouble.error}
 
 
-def _are_few(stuck: Sequence[_Stuck[T]], unlisted: int) -> bool:
-    return not stuck or (len(stuck) <= MAX_ALONE and not unlisted)
-
-
-def _many(kind: FindingKind, stuck: Sequence[_Stuck[T]], unlisted: int, what: str) -> Finding:
+def _many(ailment: _Ailment, stuck: Sequence[_Stuck[T]], unlisted: int) -> Finding:
     """Return one finding for many partitions. ``unlisted``: those that brokers have counted only,
     younger than those that they named, so that they may not be stuck yet."""
     oldest = min(stuck, key=lambda each: each.trouble.since_us)
@@ -136,11 +162,11 @@ def _many(kind: FindingKind, stuck: Sequence[_Stuck[T]], unlisted: int, what: st
     counted = f"{len(places):,} partitions of {len(topics):,} " + _word(len(topics), "topic")
     further = f", and up to {unlisted:,} more partitions," if unlisted else ""
     return Finding(
-        kind,
+        ailment.kind,
         Severity.CRITICAL,
         "partitions",
-        f"{counted}{further} {what}. First was {oldest.place}{why}",
-        WHY_NO_BOOKIES,
+        f"{counted}{further} {ailment.of_many}. First was {oldest.place}{why}",
+        ailment.command,
         oldest.trouble.since_us,
         {
             "broker_ids": sorted({each.broker_id for each in stuck}),
@@ -150,6 +176,7 @@ def _many(kind: FindingKind, stuck: Sequence[_Stuck[T]], unlisted: int, what: st
             "topic_count": len(topics),
             "unlisted": unlisted,
         },
+        look_first=WHY_NO_BOOKIES,
     )
 
 
@@ -196,7 +223,7 @@ def _held_back(held: _Held, unlisted: int) -> Finding:
         f"subscription {subscription} of {topic} holds back retention: {_at_least(unlisted)}"
         f"{_size(held.size)} in {ledgers:,} {_word(ledgers, 'ledger')} "
         f"{'is' if ledgers == 1 else 'are'} kept for it alone",
-        f"fencelog subscription show {topic} {subscription}",
+        f"fencelog subscription seek {topic} {subscription} --to latest",
         _oldest_us(places),
         {
             "topic": topic,
@@ -205,6 +232,7 @@ def _held_back(held: _Held, unlisted: int) -> Finding:
             "backlog_messages": sum(slow.backlog_messages for slow in places),
             "partitions": sorted({slow.partition for slow in places}),
         },
+        look_first=f"fencelog subscription show {topic} {subscription}",
     )
 
 
@@ -218,7 +246,7 @@ def _further(rest: Sequence[_Held], unlisted: int) -> Finding:
         f"{len(rest):,} further {_word(len(rest), 'subscription')} of {len(topics):,} "
         f"{_word(len(topics), 'topic')} hold back retention: {_at_least(unlisted)}{_size(size)} "
         "are kept for them",
-        "fencelog subscription list TOPIC",
+        "fencelog subscription seek TOPIC SUBSCRIPTION --to latest",
         _oldest_us([slow for each in rest for slow in each.places]),
         {
             "topics": topics[:MAX_SHOWN],
@@ -227,6 +255,7 @@ def _further(rest: Sequence[_Held], unlisted: int) -> Finding:
             "held_bytes": size,
             "unlisted": unlisted,
         },
+        look_first="fencelog subscription list TOPIC",
     )
 
 

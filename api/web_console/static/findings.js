@@ -30,6 +30,7 @@ function shownFinding(key, each, nowUs) {
     h('p', null, h('b', {class: 'severity'}, SEVERITIES[each.severity]), ' ', each.summary, '.'),
     h('p', {class: 'muted'}, sinceWhen(each, nowUs),
       placesOf(each).map((place) => [' ', link(place.text, place.screen, place.params)])),
+    each.look_first && [h('p', {class: 'muted', key: 'look'}, 'Look first:'), copyable(each.look_first, 'look-first'), h('p', {class: 'muted', key: 'then'}, 'Then, if it fits:')],
     each.command !== null && copyable(each.command));
 }
 

@@ -5,7 +5,7 @@ import {plural} from './format.js';
 
 /**
  * @typedef {'critical' | 'warning' | 'notice'} Severity
- * @typedef {{kind: string, severity: Severity, subject: string, summary: string, command: string | null, since_us: number | null, seen_since_us: number, details: Record<string, any>}} Finding
+ * @typedef {{kind: string, severity: Severity, subject: string, summary: string, command: string | null, look_first?: string | null, since_us: number | null, seen_since_us: number, details: Record<string, any>}} Finding
  */
 
 /** The words for severities, the worst first. @type {Record<Severity, string>} */

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition import troubles
+from fencelog.broker.partition.ownership import Owner, Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -58,6 +60,36 @@ async def test_an_opening_is_told_from_its_first_failure_until_it_succeeds(
     for partition in range(3):
         await broker.partition(NAME, partition)
     assert (await broker.troubles()).openings == []
+
+
+async def test_only_the_owners_of_openings_that_are_named_are_read_and_at_once(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig(partitions=6))
+
+    async def refuse(*given: Any, **options: Any) -> PartitionLog:
+        raise FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "2 of 3 bookies")
+
+    monkeypatch.setattr(PartitionLog, "open", refuse)
+    for partition in range(6):
+        with pytest.raises(FencelogError):
+            await broker.partition(NAME, partition)
+    monkeypatch.setattr(troubles, "MAX_SHOWN_TROUBLES", 3)
+    get, reads, at_once = Ownership.get, 0, [0]
+
+    async def counted(self: Ownership, topic_id: str, partition: int) -> Owner | None:
+        nonlocal reads
+        reads += 1
+        at_once.append(at_once[-1] + 1)
+        await asyncio.sleep(0.01)
+        at_once.append(at_once[-1] - 1)
+        return await get(self, topic_id, partition)
+
+    monkeypatch.setattr(Ownership, "get", counted)
+    found = await broker.troubles()
+    assert [each.partition for each in found.openings] == [0, 1, 2]
+    assert (found.more_openings, reads, max(at_once)) == (3, 3, 3)
 
 
 async def test_a_partition_that_another_broker_has_opened_is_no_trouble(

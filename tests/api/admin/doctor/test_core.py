@@ -97,6 +97,7 @@ def test_a_finding_is_shown_as_json() -> None:
         "subject": "brokers",
         "summary": found.summary,
         "command": "fencelog broker --metadata URL",
+        "look_first": None,
         "since_us": None,
         "seen_since_us": None,
         "details": {},
@@ -162,8 +163,9 @@ def commands() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for seen in views:
         for finding in diagnose(seen):
-            if finding.command is not None:
-                found.setdefault(finding.kind, []).append(finding.command)
+            for command in (finding.command, finding.look_first):
+                if command is not None:
+                    found.setdefault(finding.kind, []).append(command)
     return found
 
 
@@ -173,6 +175,7 @@ def test_each_kind_is_found_and_names_a_command_that_exists() -> None:
     assert set(FindingKind) == named.keys()
     del named[FindingKind.CLOCK_SKEW]  # a command of the machine: nothing of ours sets a clock
     values = {"URL": "zk://h:1/r", "OFFSET": "1", "BYTES": "1", "TOPIC": "ns/t", "PARTITION": "0"}
+    values |= {"DIR": "data", "SUBSCRIPTION": "s"}
     root = get_command(application())
     for kind, lines in named.items():
         for line in lines:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from fencelog.api.admin.doctor.findings import FindingKind
 from fencelog.api.cli import main as cli
 from fencelog.bookie.identity.cookie_registry import COOKIES_PATH
 from fencelog.bookie.identity.cookies import decode_cookie, encode_cookie
@@ -30,6 +31,7 @@ from fencelog.ledgers.metastore.registration import BOOKIES_PATH, BROKERS_PATH
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
+from tests.api.admin.doctor.provoked import note, provokes
 from tests.api.admin.doctor.sick_cluster import BOOKIES, SickCluster, put_topic, sick_cluster
 from tests.support.metadata_nodes import overwrite, remove
 from tests.support.network.http_client import http_client
@@ -82,8 +84,9 @@ async def until_healthy(http: httpx.AsyncClient) -> None:
 async def findings(http: httpx.AsyncClient, *, scan: bool = True) -> dict[str, Json]:
     """The last finding of each kind."""
     answer = await http.get("/v1/admin/doctor", params={"scan": scan})
-    answer.raise_for_status()
-    return {finding["kind"]: finding for finding in answer.json()["findings"]}
+    found: list[Json] = answer.raise_for_status().json()["findings"]
+    note(found)
+    return {finding["kind"]: finding for finding in found}
 
 
 async def found(http: httpx.AsyncClient, kind: str) -> Json:
@@ -96,6 +99,7 @@ async def found(http: httpx.AsyncClient, kind: str) -> Json:
     return finding
 
 
+@provokes(FindingKind.BOOKIE_ABSENT)
 async def test_a_bookie_that_has_stopped(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     await cluster.stop("b4")
     finding = await found(http, "bookie_absent")
@@ -110,6 +114,7 @@ async def test_a_bookie_that_has_stopped(cluster: SickCluster, http: httpx.Async
     await cluster.start_bookie("b4")
 
 
+@provokes(FindingKind.BOOKIE_UNREACHABLE)
 async def test_a_registered_bookie_that_does_not_answer(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
@@ -127,6 +132,7 @@ async def test_a_registered_bookie_that_does_not_answer(
     await remove(cluster.store, f"{COOKIES_PATH}/b5")
 
 
+@provokes(FindingKind.BOOKIE_READ_ONLY)
 async def test_a_read_only_bookie(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     cluster.bookies["b1"].is_read_only = True
     finding = await found(http, "bookie_read_only")
@@ -139,6 +145,7 @@ async def test_a_read_only_bookie(cluster: SickCluster, http: httpx.AsyncClient)
     cluster.bookies["b1"].is_read_only = False
 
 
+@provokes(FindingKind.BOOKIE_LEAVING)
 async def test_a_bookie_that_is_being_removed(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
@@ -148,6 +155,7 @@ async def test_a_bookie_that_is_being_removed(
     (await http.delete("/v1/admin/decommissions/b4")).raise_for_status()
 
 
+@provokes(FindingKind.BOOKIE_IN_LIMBO)
 async def test_a_bookie_that_lost_its_disk(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     """Nothing can be copied while two other bookies of the ledger are away, too."""
     await put_topic(http, "ns/t")
@@ -175,6 +183,7 @@ async def ledger_of(http: httpx.AsyncClient, topic: str) -> Json:
     return {"ledger_id": ledger["ledger_id"], "bookies": ledger["fragments"][-1][1]}
 
 
+@provokes(FindingKind.DISK_FILLING)
 async def test_a_disk_that_fills_up(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     """The watch of its disk has seen an hour in which ten times as much was left at first."""
     part: Any = cluster.bookies["b1"].status_parts["disk"]
@@ -190,6 +199,12 @@ async def test_a_disk_that_fills_up(cluster: SickCluster, http: httpx.AsyncClien
     await cluster.start_bookie("b1")
 
 
+@provokes(
+    FindingKind.COOKIE_UNREADABLE,
+    FindingKind.COOKIE_FOREIGN,
+    FindingKind.COOKIE_STALE,
+    FindingKind.COOKIE_MISSING,
+)
 async def test_cookies_that_do_not_fit(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     path = f"{COOKIES_PATH}/b2"
     stored = (await cluster.store.get(path)).value
@@ -206,6 +221,7 @@ async def test_cookies_that_do_not_fit(cluster: SickCluster, http: httpx.AsyncCl
     await cluster.store.create(path, stored)
 
 
+@provokes(FindingKind.CLOCK_SKEW)
 async def test_a_clock_that_is_wrong(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     await cluster.stop("b3")
     await cluster.start_bookie("b3", ahead_us=-7_000_000)
@@ -216,6 +232,7 @@ async def test_a_clock_that_is_wrong(cluster: SickCluster, http: httpx.AsyncClie
     await cluster.start_bookie("b3")
 
 
+@provokes(FindingKind.HEALING_OFF, FindingKind.NO_AUDITOR)
 async def test_healing_that_is_off_or_away(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     settings = "/v1/admin/autorecovery"
     (await http.patch(settings, json={"is_enabled": False})).raise_for_status()
@@ -226,6 +243,7 @@ async def test_healing_that_is_off_or_away(cluster: SickCluster, http: httpx.Asy
     await cluster.start_healing()
 
 
+@provokes(FindingKind.ACK_QUORUM_ONE, FindingKind.UNDER_REPLICATED, FindingKind.UNRECOVERABLE)
 async def test_copies_that_are_missing_and_entries_without_one(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
@@ -249,6 +267,7 @@ async def test_copies_that_are_missing_and_entries_without_one(
     (await http.delete("/v1/topics/ns/one")).raise_for_status()
 
 
+@provokes(FindingKind.CHECK_VIOLATIONS, FindingKind.CHECK_OVERDUE)
 async def test_violations_that_a_check_has_found(
     cluster: SickCluster, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +303,7 @@ async def check_cluster(http: httpx.AsyncClient) -> None:
     await until_found(is_made)
 
 
+@provokes(FindingKind.BROKER_DRAINING, FindingKind.BROKER_UNREACHABLE)
 async def test_a_broker_that_drains_or_does_not_answer(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
@@ -322,6 +342,7 @@ async def test_a_topic_that_was_made_just_now_counts(
         bookie.is_read_only = False
 
 
+@provokes(FindingKind.TOO_FEW_BOOKIES, FindingKind.TAKEOVER_STUCK, FindingKind.ROLL_STUCK)
 async def test_too_few_bookies(
     cluster: SickCluster, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +370,7 @@ async def test_too_few_bookies(
     assert "takeover_stuck" not in await findings(http)
 
 
+@provokes(FindingKind.RETENTION_HELD_BACK)
 async def test_a_subscription_that_holds_back_retention(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
@@ -364,6 +386,7 @@ async def test_a_subscription_that_holds_back_retention(
     (await http.delete(path)).raise_for_status()
 
 
+@provokes(FindingKind.LEDGER_UNSEALED, FindingKind.ORPHANED)
 async def test_what_crashes_leave_behind(cluster: SickCluster, http: httpx.AsyncClient) -> None:
     (await http.put("/v1/topics/ns/t")).raise_for_status()
     await crash_of_an_owner(cluster, (await http.get("/v1/topics/ns/t")).json()["topic_id"])
@@ -401,6 +424,7 @@ async def crash_of_an_owner(cluster: SickCluster, topic_id: str) -> None:
         await log.abandon(FencelogError(ErrorCode.NO_OWNER, "killed"))
 
 
+@provokes(FindingKind.NOT_ANSWERED)
 async def test_what_cannot_be_read_is_a_finding(
     cluster: SickCluster, http: httpx.AsyncClient
 ) -> None:
@@ -444,6 +468,7 @@ async def test_any_broker_is_asked_and_the_command_says_how_bad_it_is(
     await cluster.stop("r2")
 
 
+@provokes(FindingKind.NO_BROKER)
 async def test_without_a_broker_the_command_reads_the_metadata_store(
     zookeeper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -452,5 +477,6 @@ async def test_without_a_broker_the_command_reads_the_metadata_store(
     capsys.readouterr()
     assert await run(["doctor", "--metadata", url, "--json"]) == 5
     report = json.loads(capsys.readouterr().out)
+    note(report["findings"])
     assert [finding["kind"] for finding in report["findings"]] == ["no_broker", "no_auditor"]
     assert await run(["doctor", "--server", f"http://{NOWHERE}"]) == 1
