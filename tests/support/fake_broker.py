@@ -187,7 +187,7 @@ class FakeBroker:
     elsewhere: dict[tuple[TopicName, int], str] = field(default_factory=dict)
     reported: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
-    forwards: Forwards = field(default_factory=Forwards)
+    forwards: Forwards = field(default_factory=lambda: Forwards(lambda url: False))
     failure: BaseException | None = None
     url: str = ""
     """The URL at which it is served, if a test has noted that."""
