@@ -37,7 +37,13 @@ _REFUSED = (
     ErrorCode.METADATA_NOT_FOUND,
     ErrorCode.METADATA_EXISTS,
 )
-_TRANSIENT = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
+_WAITED_OUT = (
+    ErrorCode.METADATA_UNAVAILABLE,
+    ErrorCode.METADATA_UNKNOWN,
+    ErrorCode.METADATA_UNAUTHORIZED,
+)
+"""The errors after which a change is sent again. The last one says nothing of an attempt before;
+it ends when an operator has given this broker the credentials, or opened the nodes."""
 
 
 class LedgerListLost(FencelogError):
@@ -152,8 +158,8 @@ class LedgerListStore:
         Raises LedgerListLost; LedgerChanged if one of ``also`` was refused, BAD_REQUEST if the list
         is too large, NO_OWNER if this access has ended (nothing was written); METADATA_UNKNOWN if
         it ends meanwhile; what ``next_of`` raises.
-        Retries while the store does not answer, since a change of unknown outcome must be resolved
-        before the next. The change continues if the caller is cancelled.
+        Retries while the store does not answer, or lets nobody in, since a change of unknown
+        outcome must be resolved before the next. The change continues if the caller is cancelled.
         """
         async with self._turn:
             if self._changing is not None:
@@ -229,7 +235,7 @@ class LedgerListStore:
                     if version == self._version:
                         raise LedgerChanged(self.path, error.detail) from error
                     raise LedgerListLost(self.path, found) from error
-                if error.code not in _TRANSIENT:
+                if error.code not in _WAITED_OUT:
                     raise
             await asyncio.sleep(RETRY_S)
 
@@ -241,7 +247,7 @@ class LedgerListStore:
                 check_session(self._store, session_id, f"read {self.path}")
                 return found
             except FencelogError as error:
-                if error.code not in _TRANSIENT:
+                if error.code not in _WAITED_OUT:
                     raise
             await asyncio.sleep(RETRY_S)
 
@@ -253,6 +259,6 @@ class LedgerListStore:
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
                     return None, NO_VERSION
-                if error.code not in _TRANSIENT:
+                if error.code not in _WAITED_OUT:
                     raise
             await asyncio.sleep(RETRY_S)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import NOT_ASKED, Version
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
 """Pauses before the third and later attempts, doubling. The second attempt follows at once: there
@@ -46,10 +46,10 @@ async def update_metadata(
     """Bring metadata to ``transform(metadata)``; returns the stored metadata and its version.
 
     ``transform`` returns None when there is nothing (more) to do and raises to stop. Raises
-    METADATA_UNAVAILABLE only while it is certain that this call has changed nothing: once an
-    outcome is unknown, the write may take effect even after a read that does not show it, so the
-    loop continues until a compare-and-set of its own succeeds, is refused because of another
-    client's write, or is cancelled.
+    METADATA_UNAVAILABLE and METADATA_UNAUTHORIZED only while it is certain that this call has
+    changed nothing: once an outcome is unknown, the write may take effect even after a read that
+    does not show it, so the loop continues until a compare-and-set of its own succeeds, is refused
+    because of another client's write, or is cancelled.
     """
     unresolved, pauses = False, retry_pauses()
     while True:
@@ -62,7 +62,7 @@ async def update_metadata(
             if error.code is ErrorCode.METADATA_UNKNOWN:
                 unresolved = True
             elif error.code is not ErrorCode.METADATA_CONFLICT and not (
-                unresolved and error.code is ErrorCode.METADATA_UNAVAILABLE
+                unresolved and error.code in NOT_ASKED
             ):
                 raise
         base, version = await _read_back(ledgers, base.ledger_id, pauses, insist=unresolved)
@@ -76,6 +76,6 @@ async def _read_back(
         try:
             return await ledgers.get(ledger_id)
         except FencelogError as error:
-            lost = error.code in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
+            lost = error.code is ErrorCode.METADATA_UNKNOWN or error.code in NOT_ASKED
             if not (insist and lost):
                 raise

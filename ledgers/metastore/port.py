@@ -33,6 +33,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from fencelog.ledgers.errors import ErrorCode
+
+NOT_ASKED = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNAUTHORIZED)
+"""The errors of requests that have found out nothing: what came of an earlier one is as unknown as
+before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import NOT_ASKED
 
 T = TypeVar("T")
 
@@ -15,7 +16,8 @@ _ATTEMPTS = 3
 async def until_known(step: Callable[[], Awaitable[T]]) -> T:
     """Carry out a step that recognises its own work, and repeat it while its outcome is unknown.
 
-    Raises METADATA_UNKNOWN where it stays unknown, also when the store can no longer be reached.
+    Raises METADATA_UNKNOWN where it stays unknown, also when the store can no longer be reached, or
+    lets this process in no more.
     """
     unknown: FencelogError | None = None
     for attempt in range(1, _ATTEMPTS + 1):
@@ -24,7 +26,7 @@ async def until_known(step: Callable[[], Awaitable[T]]) -> T:
         except FencelogError as error:
             if error.code is ErrorCode.METADATA_UNKNOWN and attempt < _ATTEMPTS:
                 unknown = error
-            elif error.code is ErrorCode.METADATA_UNAVAILABLE and unknown is not None:
+            elif error.code in NOT_ASKED and unknown is not None:
                 raise unknown from error
             else:
                 raise

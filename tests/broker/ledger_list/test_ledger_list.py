@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -288,6 +289,35 @@ async def test_a_change_that_may_arrive_late_is_sent_again(
 
     monkeypatch.setattr(store, "commit", unanswered)
     await node.change(lambda _: opened())
+    assert (await stage.node()).ledger_list == node.ledger_list
+
+
+async def test_a_store_that_lets_nobody_in_says_nothing_of_a_change_before(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change has landed; until that is seen it is neither made nor refused."""
+    store = await stage.store()
+    node = await stage.node(store)
+    commit, get = store.commit, store.get
+    store.lose_replies(1)
+    shut_out: list[str] = []
+
+    async def refused(what: object) -> NoReturn:
+        shut_out.append("commit" if isinstance(what, list) else "get")
+        if len(shut_out) == 2:
+            monkeypatch.setattr(store, "commit", commit)
+        if len(shut_out) == 4:
+            monkeypatch.setattr(store, "get", get)
+        raise FencelogError(ErrorCode.METADATA_UNAUTHORIZED, "for others")
+
+    async def landed(changes: Sequence[Change]) -> list[Version]:
+        monkeypatch.setattr(store, "commit", refused)
+        monkeypatch.setattr(store, "get", refused)
+        return await commit(changes)
+
+    monkeypatch.setattr(store, "commit", landed)
+    await node.change(lambda _: opened())
+    assert shut_out == ["commit", "commit", "get", "get"]
     assert (await stage.node()).ledger_list == node.ledger_list
 
 

@@ -12,7 +12,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState, new_metadata
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery, closed_by_writer
 from fencelog.ledgers.ledger_metadata.update import RETRY_MAX_S, retry_pauses, update_metadata
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import NOT_ASKED, Version
 from tests.support.metadata_nodes import later
 
 OPEN = new_metadata(1, ensemble=("a", "b", "c"), write_quorum=3, ack_quorum=2, token="t")
@@ -89,14 +89,11 @@ async def test_the_pace_is_bounded_where_writes_fail_for_long(
     assert pauses == list(islice(retry_pauses(), 20))
 
 
-async def test_once_unknown_it_goes_on_until_it_knows(pauses: list[float]) -> None:
+@pytest.mark.parametrize("code", NOT_ASKED)
+async def test_once_unknown_it_goes_on_until_it_knows(pauses: list[float], code: ErrorCode) -> None:
     store = Scripted()
-    store.writes = [
-        ErrorCode.METADATA_UNKNOWN,
-        ErrorCode.METADATA_UNAVAILABLE,
-        ErrorCode.METADATA_UNAVAILABLE,
-    ]
-    store.reads = [*[ErrorCode.METADATA_UNAVAILABLE] * 5, ErrorCode.METADATA_UNKNOWN]
+    store.writes = [ErrorCode.METADATA_UNKNOWN, code, code]
+    store.reads = [*[code] * 5, ErrorCode.METADATA_UNKNOWN]
     found, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
     assert (found, version) == (OPEN.in_recovery(), later(FIRST, 1))
     assert len(pauses) == store.asked.count("get")
@@ -121,14 +118,17 @@ async def test_a_write_that_lands_after_the_read_is_found_by_the_next_conflict(
     assert store.asked == ["set", "get", "set", "get"]
 
 
+@pytest.mark.parametrize("code", NOT_ASKED)
 @pytest.mark.parametrize("before", [[], [ErrorCode.METADATA_CONFLICT]])
-async def test_unavailable_is_said_where_nothing_was_changed(before: list[ErrorCode]) -> None:
+async def test_a_definite_error_is_raised_where_nothing_was_changed(
+    before: list[ErrorCode], code: ErrorCode
+) -> None:
     store = Scripted()
-    store.writes = [*before, ErrorCode.METADATA_UNAVAILABLE]
-    store.reads = [ErrorCode.METADATA_UNAVAILABLE]
+    store.writes = [*before, code]
+    store.reads = [code]
     with pytest.raises(FencelogError) as caught:
         await update_metadata(store, OPEN, FIRST, begin_recovery)
-    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    assert caught.value.code is code
     assert store.value == OPEN
 
 
