@@ -31,7 +31,7 @@ TopicArgument = Annotated[
 ]
 
 MetadataOption = Annotated[
-    str, typer.Option(metavar="URL", help="zk://HOST:PORT,HOST:PORT/ROOT of the cluster.")
+    str, typer.Option(metavar="URL", help="zk:// or zks://HOST:PORT,HOST:PORT/ROOT of the cluster.")
 ]
 
 JournalDirsOption = Annotated[

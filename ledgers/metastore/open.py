@@ -16,8 +16,10 @@ from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, credentials_from
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
+from fencelog.ledgers.metastore.zookeeper_tls import tls_context
 
-_OPTIONS = ("session_timeout_ms", "credentials")
+_FILES = ("credentials", "ca", "certificate", "key")
+_OPTIONS = ("session_timeout_ms", *_FILES)
 _OPTION = re.compile(rf"\?(?:.*&)?({'|'.join(_OPTIONS)})=")
 _SESSION_TIMEOUT_RANGE_MS = range(1_000, 60_001)
 
@@ -30,7 +32,9 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
     * ``zk://host:port,host:port/root`` — ZooKeeper, everything below ``/root``;
       ``?session_timeout_ms=6000`` (1,000 to 60,000) sets how long a session outlives its process;
       ``?credentials=FILE`` names a file of users (see ``zookeeper_credentials``), and new nodes are
-      for them alone; several options are separated by ``&``.
+      for them alone; several options are separated by ``&``;
+    * ``zks://host:port,host:port/root`` — the same over TLS. ``?ca=FILE``: the certificates to
+      trust, in place of the system's; ``certificate=FILE&key=FILE``: the process's own.
 
     Raises FencelogError(BAD_REQUEST).
     """
@@ -41,9 +45,9 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
         return MemoryMetadataStore()
     if scheme == "sqlite" and rest:
         return SqliteMetadataStore(Path(rest), host=host)
-    if scheme == "zk" and colon:
+    if scheme in ("zk", "zks") and colon:
         return _open_zookeeper(url, host)
-    raise _bad(url, "use memory:, sqlite:PATH or zk://host:port,host:port/root")
+    raise _bad(url, "use memory:, sqlite:PATH, zk:// or zks://host:port,host:port/root")
 
 
 def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
@@ -61,22 +65,25 @@ def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
         check_path(root)
     given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)  # no form: + is a +
     options = dict(given)
-    if parts.fragment or len(options) < len(given) or not options.keys() <= set(_OPTIONS):
-        raise _bad(url, f"the options are {' and '.join(_OPTIONS)}, each once")
+    known = _OPTIONS if parts.scheme == "zks" else _OPTIONS[:2]
+    if parts.fragment or len(options) < len(given) or not options.keys() <= set(known):
+        raise _bad(url, f"the options of {parts.scheme}:// are {', '.join(known)}, each once")
     timeout_ms = options.get("session_timeout_ms", str(SESSION_TIMEOUT_MS))
     if not timeout_ms.isdecimal() or int(timeout_ms) not in _SESSION_TIMEOUT_RANGE_MS:
         raise _bad(url, f"session_timeout_ms={timeout_ms} is not within 1000..60000")
-    credentials = NOBODY
-    if "credentials" in options:
-        if not options["credentials"]:
-            raise _bad(url, "credentials names no file")
-        credentials = credentials_from(Path(options["credentials"]))
+    files = {name: Path(path) for name, path in options.items() if name in _FILES}
+    if empty := [name for name in files if not options[name]]:
+        raise _bad(url, f"{empty[0]} names no file")
+    path = files.pop("credentials", None)
+    credentials = NOBODY if path is None else credentials_from(path)
+    tls = tls_context(**{"ca": None, **files}) if parts.scheme == "zks" else None
     return ZooKeeperMetadataStore(
         hosts,
         host=host,
         root=root,
         session_timeout_ms=int(timeout_ms),
         credentials=credentials,
+        tls=tls,
     )
 
 

@@ -8,6 +8,7 @@ that are there already.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -73,9 +74,11 @@ class ZooKeeperMetadataStore:
         root: str = "",
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         credentials: ZooKeeperCredentials = NOBODY,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Create a store. ``hosts``: ``host:port``; every path lies below ``root`` ("" or
-        "/a/b"); nodes are created with the access list of ``credentials``."""
+        "/a/b"); nodes are created with the access list of ``credentials``. ``tls``: without it
+        connections are not encrypted."""
         self._session = ZooKeeperSession(
             hosts,
             host=host,
@@ -83,6 +86,7 @@ class ZooKeeperMetadataStore:
             on_state=self._on_state,
             on_event=self._on_event,
             credentials=credentials,
+            tls=tls,
         )
         self._credentials = credentials
         self._host = host

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -109,9 +110,10 @@ class ZooKeeperConnection(asyncio.Protocol):
         last_zxid: int,
         on_event: Callable[[str], None],
         users: Sequence[bytes] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> ZooKeeperConnection:
-        """Connect to a server and continue a session, or begin one, and authenticate as each of the
-        users (``name:password``) before any request.
+        """Connect to a server, over TLS with a context, and continue a session, or begin one, and
+        authenticate as each of the users (``name:password``) before any request.
 
         ``on_event`` is called with the path of a node that was watched and has changed. Raises
         OSError, ConnectionLost, SessionExpired, AuthenticationRefused.
@@ -120,7 +122,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             identity, timeout_ms=timeout_ms, last_zxid=last_zxid, on_event=on_event, users=users
         )
         try:
-            await connection._loop.create_connection(lambda: connection, host, port)
+            await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
             await connection._opened
         except BaseException:
             connection._opened.cancel()

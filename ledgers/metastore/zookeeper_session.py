@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,7 @@ from fencelog.ledgers.metastore.zookeeper_connection import (
     ZooKeeperConnection,
 )
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
+from fencelog.ledgers.metastore.zookeeper_tls import why_lost, why_not_trusted
 from fencelog.ledgers.metastore.zookeeper_wire import (
     CLOSE,
     NoAuthError,
@@ -76,6 +78,7 @@ class ZooKeeperSession:
         on_state: Callable[[SessionState], None],
         on_event: Callable[[str], None],
         credentials: ZooKeeperCredentials = NOBODY,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         # In an order of its own, so that clients spread over the servers.
         self._hosts = host.shuffled(hosts)
@@ -84,6 +87,9 @@ class ZooKeeperSession:
         self._on_state = on_state
         self._on_event = on_event
         self._credentials = credentials
+        self._tls = tls
+        self._last_failure = ""
+        """The reason why the last attempt to connect failed."""
         self._identity = SessionIdentity()
         self.session_id = 0
         """Name of the newest session, also while it is not known whether it lives."""
@@ -93,15 +99,16 @@ class ZooKeeperSession:
         self._may_send = asyncio.Event()
         """The event of being connected, refused, or closed: then there is nothing to wait for."""
         self._refused: FencelogError | None = None
-        """The reason why no server took the credentials in the last round of attempts."""
+        """The reason why no server in the last round of attempts took the credentials and showed a
+        certificate to trust: waiting does not help."""
         self._refusals: list[FencelogError] = []
         """The reasons of the servers in this round."""
         self._is_closed = False
         self._needs_sync = False
 
     async def start(self) -> None:
-        """Connect. Raises FencelogError: METADATA_UNAVAILABLE naming the hosts,
-        METADATA_UNAUTHORIZED naming the file of the credentials."""
+        """Connect. Raises FencelogError: METADATA_UNAVAILABLE naming the hosts, and why they cannot
+        be reached or trusted, METADATA_UNAUTHORIZED naming the file of the credentials."""
         self._connecting = asyncio.get_running_loop().create_task(self._keep_connected())
         try:
             async with asyncio.timeout(START_TIMEOUT_MS / 1000):
@@ -109,7 +116,8 @@ class ZooKeeperSession:
         except TimeoutError:
             await self.close()
             why = f"no ZooKeeper answers at {','.join(self._hosts)}"
-            raise unavailable("connect", why) from None
+            because = f" ({self._last_failure})" if self._last_failure else ""
+            raise unavailable("connect", why + because) from None
         except BaseException:
             await self.close()
             raise
@@ -186,8 +194,10 @@ class ZooKeeperSession:
             raise unavailable("watch", type(error).__name__) from error
 
     def no_access(self, what: str) -> FencelogError:
-        """Return the error of a request that a node's access list refuses."""
-        return unauthorized(what, f"refused with NoAuth: {self._credentials.why_refused}")
+        """Return, and log, the error of a request that a node's access list refuses."""
+        why = f"refused with NoAuth: {self._credentials.why_refused}"
+        _log.warning("ZooKeeper: %s: %s", what, why)
+        return unauthorized(what, why)
 
     async def _sync(self, connection: ZooKeeperConnection) -> None:
         """Have the server catch up before the first read after a lost connection.
@@ -254,6 +264,7 @@ class ZooKeeperSession:
                         last_zxid=self._last_zxid,
                         on_event=self._on_event,
                         users=self._credentials.users,
+                        tls=self._tls,
                     )
             except SessionExpired:
                 _log.warning("ZooKeeper session expired")
@@ -264,9 +275,16 @@ class ZooKeeperSession:
                 _log.error("%s", why)
                 self._refusals.append(unauthorized("connect", why))
                 return None
+            except ssl.SSLCertVerificationError as error:
+                why = f"ZooKeeper at {address}: {why_not_trusted(error)}"
+                _log.error("%s", why)
+                self._refusals.append(unavailable("connect", why))
+                return None
             except (OSError, ValueError, ConnectionLost, TimeoutError) as error:
                 # ValueError: no resolver takes such a name.
-                _log.debug("no connection to ZooKeeper at %s: %s", address, error)
+                why = why_lost(error, is_tls=self._tls is not None)
+                self._last_failure = f"{address}: {why}"
+                _log.debug("no connection to ZooKeeper at %s", self._last_failure)
                 return None
 
     async def _use(self, connection: ZooKeeperConnection) -> None:
