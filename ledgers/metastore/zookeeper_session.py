@@ -196,7 +196,7 @@ class ZooKeeperSession:
     def no_access(self, what: str) -> FencelogError:
         """Return, and log, the error of a request that a node's access list refuses."""
         why = f"refused with NoAuth: {self._credentials.why_refused}"
-        _log.warning("ZooKeeper: %s: %s", what, why)
+        _log.info("ZooKeeper: %s: %s", what, why)
         return unauthorized(what, why)
 
     async def _sync(self, connection: ZooKeeperConnection) -> None:
