@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from fencelog.api.routing.link import Links
+from fencelog.api.routing.link_answer import LinkAnswer, Unanswered
+from fencelog.api.routing.link_core import Outcome
 from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.app import build_app
 from fencelog.api.server.serve import HttpServer, bind, url_of
@@ -211,6 +213,49 @@ async def test_a_release_that_a_silent_owner_got_is_not_asked_again(
     answer = await release
     assert (answer.status_code, answer.json()["code"]) == (504, "state_unknown")
     a.store.reconnect()
+
+
+CHANGES = {
+    "claim": ("POST", "/producers/p:claim", {}, "state_unknown"),
+    "release": ("DELETE", "/producers/p?epoch=1", None, "state_unknown"),
+    "fence": ("POST", ":fence", {"token": "t"}, "state_unknown"),
+    "trim": ("POST", ":trim", {"before": 1}, "metadata_unknown"),
+    "terminate": ("POST", ":terminate", None, "metadata_unknown"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_whose_answer_is_lost_may_have_been_made(
+    pair: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    a, b = pair
+    await a.http.post(f"{PARTITION}/producers/p:claim")
+    request = Links.request
+
+    async def lost(*arguments: Any) -> LinkAnswer:
+        (await request(*arguments)).close()
+        raise Unanswered(Outcome.LOST, "the connection broke")
+
+    monkeypatch.setattr(Links, "request", lost)
+    method, path, body, code = CHANGES[change]
+    answer = await b.http.request(method, f"{PARTITION}{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (answer.json()["status"], code)
+    assert answer.json()["side_effects"] == "maybe"
+
+
+async def test_the_end_of_a_partition_is_behind_what_was_in_flight(
+    pair: tuple[Machine, Machine], machines: Machines
+) -> None:
+    _, b = pair
+    writer = machines.ledgers.newest
+    writer.auto_ack = False
+    append = asyncio.create_task(b.http.post(f"{TOPIC}/messages", content=b"second"))
+    await asyncio.sleep(0.1)
+    ended = asyncio.create_task(b.http.post(f"{PARTITION}:terminate"))
+    await asyncio.sleep(0.1)
+    writer.ack(len(writer.payloads) - 1)
+    assert (await append).status_code == 201
+    assert (await ended).json() == {"partition": 0, "end_offset": 2}
 
 
 async def test_a_log_that_was_let_go_under_a_request_is_no_error_of_the_requests(

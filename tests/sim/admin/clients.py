@@ -8,7 +8,7 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 
 from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
-from fencelog.broker.append.producer_access import MODES
+from fencelog.broker.append.producer_access import MODES, WAIT
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
     RANGE_KEY,
@@ -17,8 +17,9 @@ from fencelog.ledgers.format.entry_header import (
     producer_digest,
 )
 from tests.sim.admin.asking import Asking
-from tests.sim.admin.edge import Edge
+from tests.sim.admin.edge import CLAIM_WAIT_MS, Edge
 from tests.sim.admin.router import Router
+from tests.sim.admin.routes import Routes
 from tests.sim.admin.subscriptions import Groups
 from tests.sim.oracle.log_history import Sent
 from tests.sim.plan.admin_plan import GroupPlan, WriterPlan
@@ -34,7 +35,11 @@ STALE = 0.3
 class AdminClients:
     """The roles of one plan."""
 
-    def __init__(self, clients: Clients, edge: Edge, groups: Groups) -> None:
+    def __init__(
+        self, clients: Clients, edge: Edge, groups: Groups, routes: Routes | None = None
+    ) -> None:
+        """``routes``: those of the service, where changes go through them."""
+        self.routes = routes
         self.clients = clients
         self.edge = edge
         self.groups = groups
@@ -43,6 +48,10 @@ class AdminClients:
     def asking(self, machine: str) -> tuple[Asking, Random]:
         chance = self.clients.chance(machine)
         return Asking(self.clients, chance), chance
+
+    def some_broker(self, chance: Random) -> str:
+        """Return the name of the broker that a change is sent to."""
+        return self.clients.some_broker(chance).name
 
     async def write(self, plan: WriterPlan) -> None:
         await asyncio.sleep(plan.starts_ms / 1000)
@@ -140,9 +149,7 @@ class Writer:
         plan, chance = self._plan, self._chance
         if self._claim is None:
             mode = chance.choice(MODES)
-            self._claim = await self._asking.ask(
-                partial(self._edge.claim, plan.partition, plan.machine, mode)
-            )
+            self._claim = await self._claimed(mode)
             self._sequence = 0
         if self._claim is None:
             return
@@ -154,10 +161,22 @@ class Writer:
         elif chance.random() < plan.releases:
             await self._release()
 
+    async def _claimed(self, mode: str) -> tuple[str, int] | None:
+        name, partition, routes = self._plan.machine, self._plan.partition, self._clients.routes
+        if routes is None:
+            return await self._asking.ask(partial(self._edge.claim, partition, name, mode))
+        wait_ms = CLAIM_WAIT_MS if mode == WAIT else 0
+        target = self._clients.some_broker(self._chance)
+        return await routes.claim(target, partition, name, mode, wait_ms)
+
     async def _release(self) -> None:
         if self._claim is not None:
             (topic_id, epoch), self._claim = self._claim, None
-            name, partition = self._plan.machine, self._plan.partition
+            name, partition, routes = self._plan.machine, self._plan.partition, self._clients.routes
+            if routes is not None:
+                target = self._clients.some_broker(self._chance)
+                await routes.release(target, partition, name, epoch)
+                return
             await self._asking.ask(partial(self._edge.release, partition, name, topic_id, epoch))
 
     def _token(self) -> str | None:

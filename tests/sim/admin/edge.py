@@ -17,6 +17,7 @@ from fencelog.broker.append.conditions import (
 )
 from fencelog.broker.append.producer_access import WAIT
 from fencelog.broker.broker import Broker
+from fencelog.broker.log.retention import Trimmed
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read.stored import CompactedBatch, ReadLimits, ReadResult
 from fencelog.broker.registry.topics import TopicInfo
@@ -159,6 +160,9 @@ class Edge:
 
     async def fence(self, partition: int, token: str | None, broker: Broker) -> None:
         instance, log = await self.open(broker, partition)
+        await self.fence_at(instance, log, token)
+
+    async def fence_at(self, instance: PartitionLog, log: AdminLog, token: str | None) -> None:
         await self._change(
             log, instance, log.access.token, token, lambda _: instance.access.fence(token)
         )
@@ -166,33 +170,43 @@ class Edge:
     async def claim(self, partition: int, name: str, mode: str, broker: Broker) -> tuple[str, int]:
         """The topic's id and the epoch that was given."""
         instance, log = await self.open(broker, partition)
+        wait_ms = CLAIM_WAIT_MS if mode == WAIT else 0
+        return log.topic_id, await self.claim_at(instance, log, name, mode, wait_ms)
+
+    async def claim_at(
+        self, instance: PartitionLog, log: AdminLog, name: str, mode: str, wait_ms: int
+    ) -> int:
         digest = producer_digest(name.encode())
 
         async def claim(change: Change) -> int:
-            wait_ms = CLAIM_WAIT_MS if mode == WAIT else 0
             epoch = await instance.access.claim(name, mode, wait_ms=wait_ms)
             wrong = log.access.claimed(change, digest, epoch)
             if wrong is not None:
                 log.violate(25, wrong)
             return epoch
 
-        epoch = await self._change(log, instance, log.access.holder, Held(digest, None), claim)
+        epoch: int = await self._change(log, instance, log.access.holder, Held(digest, None), claim)
         log.counts["claims"] += 1
         log.history.on_event("claimed")
-        return log.topic_id, epoch
+        return epoch
 
     async def release(
         self, partition: int, name: str, topic_id: str, epoch: int, broker: Broker
     ) -> None:
         instance, log = await self.open(broker, partition)
         if log.topic_id == topic_id:
-            await self._change(
-                log,
-                instance,
-                log.access.holder,
-                None,
-                lambda _: instance.access.release(name, epoch),
-            )
+            await self.release_at(instance, log, name, epoch)
+
+    async def release_at(
+        self, instance: PartitionLog, log: AdminLog, name: str, epoch: int
+    ) -> None:
+        await self._change(
+            log,
+            instance,
+            log.access.holder,
+            None,
+            lambda _: instance.access.release(name, epoch),
+        )
 
     async def _change(
         self,
@@ -226,11 +240,11 @@ class Edge:
         instance, log = await self.open(broker, partition)
         start, tail = instance.earliest_offset, instance.tail_offset
         before = start + round((tail - start) * share)
-        await self._trim(instance, log, before)
+        await self.trim_at(instance, log, before)
         if share > LESS_ABOVE and before > 1:
-            await self._trim(instance, log, before - 1)
+            await self.trim_at(instance, log, before - 1)
 
-    async def _trim(self, instance: PartitionLog, log: AdminLog, before: int) -> None:
+    async def trim_at(self, instance: PartitionLog, log: AdminLog, before: int) -> Trimmed:
         trimmed = await instance.retention.trim(before)
         log.counts["trimmed by hand"] += 1
         if trimmed.held_back != (trimmed.earliest_offset < before):
@@ -242,9 +256,13 @@ class Edge:
             log.violate(
                 20, f"told to be trimmed to {trimmed}, the list has {ledger_list.start_offset}"
             )
+        return trimmed
 
     async def terminate(self, partition: int, broker: Broker) -> None:
         instance, log = await self.open(broker, partition)
+        await self.terminate_at(instance, log)
+
+    async def terminate_at(self, instance: PartitionLog, log: AdminLog) -> None:
         await instance.terminate()
         end = instance.tail_offset
         log.counts["terminated"] += 1

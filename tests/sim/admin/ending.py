@@ -91,10 +91,10 @@ class AdminEnding:
     # -- steps, each in the client's process -----------------------------------------------------
 
     async def _until(self, work: Callable[[Broker], Coroutine[Any, Any, Any]]) -> Any:
-        """Return what it gives, once it gives anything."""
+        """Return what it gives, once it gives anything; None for a log that is terminated."""
         while True:
             result = await self._asking.ask(work)
-            if self._asking.error is None:
+            if self._asking.error is None or self._asking.has(ErrorCode.TOPIC_TERMINATED):
                 return result
             await asyncio.sleep(STEP_S)
 
@@ -110,9 +110,9 @@ class AdminEnding:
             await self._until(partial(self._edge.fence, log.partition, None))
         if len(log.access.holder.changes) > 1:
             claim = partial(self._edge.claim, log.partition, "z1", "fencing")
-            topic_id, epoch = await self._until(claim)
-            release = partial(self._edge.release, log.partition, "z1", topic_id, epoch)
-            await self._until(release)
+            claimed = await self._until(claim)
+            if claimed is not None:
+                await self._until(partial(self._edge.release, log.partition, "z1", *claimed))
 
     async def _check_log(self, log: AdminLog) -> None:
         """Append once more, unless it has ended, then read everything."""

@@ -15,10 +15,15 @@ from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode
 from tests.sim.admin.asking import Asking
 from tests.sim.admin.clients import AdminClients
+from tests.sim.admin.routes import Routes
 from tests.sim.engine.process import current_process
 from tests.sim.ledgers.faults import Moments
 from tests.sim.plan.admin_plan import AdminPlan, AdminStep
 from tests.sim.topics.brokers import TOPIC, Unanswered
+from tests.sim.topics.clients import RETRY_PAUSE_S
+
+POSTED = ("trim", "terminate", "fence")
+"""The steps that may go through the routes of the service."""
 
 MAX_PARTITIONS = 3
 TRIES = 6
@@ -34,6 +39,11 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"ack_quorum": 2, "write_quorum": 2},
     {"publish_messages_per_s": 500},
 )
+
+
+def token_of(step: AdminStep) -> str | None:
+    """Return the fencing token of a step; None: it takes the token away."""
+    return None if step.size < 0.3 else f"token {step.size:.6f}"
 
 
 class Operator:
@@ -54,6 +64,9 @@ class Operator:
         if step.kind == "recreate":
             await self._recreate(asking, chance, step)
             return
+        if self._clients.routes is not None and step.kind in POSTED:
+            await self._post(self._clients.routes, chance, step)
+            return
         for _ in range(TRIES):
             asking.wander()
             await asking.ask(partial(self._step, step))
@@ -69,6 +82,25 @@ class Operator:
                 ErrorCode.ALREADY_EXISTS,
             ):
                 return
+
+    async def _post(self, routes: Routes, chance: Random, step: AdminStep) -> None:
+        """Have it done through the routes of any broker."""
+        for _ in range(TRIES):
+            target, topic = self._clients.some_broker(chance), self._edge.incarnations.living
+            if topic is None or self._clients.is_over.is_set():
+                return
+            if step.kind == "terminate":
+                is_done = await routes.terminate(target, step.partition)
+            elif step.kind == "fence":
+                is_done = await routes.fence(target, step.partition, token_of(step))
+            else:
+                log = self._edge.incarnations.log(topic.topic_id, step.partition)
+                length = log.known_end - log.start_offset
+                before = log.start_offset + round(length * step.size)
+                is_done = await routes.trim(target, step.partition, before)
+            if is_done and step.kind != "trim":  # what is trimmed is trimmed again
+                return
+            await asyncio.sleep(chance.uniform(0, RETRY_PAUSE_S))
 
     async def _recreate(self, asking: Asking, chance: Random, step: AdminStep) -> None:
         """Delete, pause, create. Another one may do the same meanwhile."""
@@ -122,8 +154,7 @@ class Operator:
             case "terminate":
                 await edge.terminate(step.partition, broker)
             case "fence":
-                token = None if size < 0.3 else f"token {size:.6f}"
-                await edge.fence(step.partition, token, broker)
+                await edge.fence(step.partition, token_of(step), broker)
             case "compact":
                 instance, _ = await edge.open(broker, step.partition)
                 broker.compaction.ask(instance)

@@ -24,9 +24,11 @@ from tests.sim.admin.clients import AdminClients
 from tests.sim.admin.edge import Edge
 from tests.sim.admin.ending import AdminEnding
 from tests.sim.admin.operator import SETTINGS, Operator
+from tests.sim.admin.routes import Routes
 from tests.sim.admin.subscriptions import Groups
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process
+from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import Incarnations
@@ -67,13 +69,14 @@ class AdminPlay:
         incarnations = Incarnations(history, cluster.memory, SETTINGS)
         ledger_lists = IncarnationLedgerLists(history, cluster.memory, incarnations)
         brokers: dict[str, BrokerMachine] = {}
-        logs = [LogHistory(history, 0)]  # its clients do not go through the front doors
+        logs = [LogHistory(history, 0)]  # of what goes through the front doors
         front = Front(Http(self._engine, brokers), Taken(logs))
         intervals = replace(INTERVALS, sweep_interval_s=plan.sweep_s)
         await start_brokers(brokers, cluster, plan, ledger_lists, front, intervals)
         clients = Clients(cluster, brokers, logs, moments, front)
         edge = Edge(incarnations, ledger_lists)
-        roles = AdminClients(clients, edge, Groups(edge, brokers))
+        routes = Routes(edge, front, CallHistory(logs, has_arbiter=False)) if plan.posts else None
+        roles = AdminClients(clients, edge, Groups(edge, brokers), routes)
         operator = Operator(plan, roles, moments)
         asking, _ = roles.asking("a0")
         while incarnations.living is None:

@@ -77,6 +77,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_deliveries.MUTANTS,
     *mutants_order.MUTANTS,
     *mutants_forwards.MUTANTS,
+    *mutants_forwards.CHANGES,
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
     *mutants_commits.MUTANTS,

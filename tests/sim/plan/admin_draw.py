@@ -35,7 +35,21 @@ def draw_admin_plan(seed: int) -> AdminPlan:
     for every, at, staged in STAGED:
         if seed % every == at:
             story = staged
-    return with_removals(_Draw(Random(f"admin plan {seed}"), story).plan(seed))
+    return with_breaks(with_removals(_Draw(Random(f"admin plan {seed}"), story).plan(seed)))
+
+
+def with_breaks(plan: AdminPlan) -> AdminPlan:
+    """The same plan, with connections that break where changes go over some."""
+    if not plan.posts:
+        return plan
+    random = Random(f"admin breaks {plan.seed}")
+    start = Moment("start", 0, 0)
+    breaks = [
+        Fault(start, kind, f"k{number + 1}", plan.length_ms, random.choice((0.05, 0.1, 0.2)))
+        for number in range(plan.brokers)
+        for kind in ("connections break", "connections refused")
+    ]
+    return replace(plan, faults=(*plan.faults, *breaks))
 
 
 def with_removals(plan: AdminPlan) -> AdminPlan:
@@ -91,6 +105,7 @@ class _Draw:
             groups=tuple(self._group(n + 1) for n in range(random.choice(story.groups))),
             followers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1)))),
             compacts=story.compacts,
+            posts=story.posts,
             sweep_s=story.sweep_s,
         )
 

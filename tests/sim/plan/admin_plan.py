@@ -108,5 +108,7 @@ class AdminPlan(TopicPlan):
     followers: tuple[ReaderPlan, ...]
     compacts: bool
     """The topic has a compacted view, which is read; nothing is trimmed by hand."""
+    posts: bool
+    """Claims, fencing tokens, trims and ends go through the routes of any broker."""
     sweep_s: float
     """The interval between two sweeps of a broker."""

@@ -204,6 +204,27 @@ UNAWARE = Story(
 """Who may append changes at an owner, and then the one before it is asked, which does not know that
 it was replaced."""
 
+POSTED = Story(
+    first=("fence", "trim"),
+    steps=(*("trim",) * 16, *("fence",) * 6, "terminate", *("unload",) * 10),
+    step_counts=(30, 40),
+    events=(*("claimed",) * 3, *("append ack",) * 4, "takeover"),
+    conditions=("claim", "claim", "none", "key"),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0, 2, 4),
+    faults=("kill broker", "unload", "slow metadata", "cut off", "pause broker", "answers lost"),
+    fault_counts=(1, 2, 4),
+    pauses_ms=(10, 40),
+    writers=(4, 5),
+    early=0.5,
+    partitions=(1,),
+    writes_elsewhere=0.0,
+    steps_elsewhere=0.0,
+    posts=True,
+)
+"""Changes go through the service's routes, while owners are replaced and connections break."""
+
 STAGED = (
     (80, 60, TRIMMED),
     (40, 0, UNSEEN),
@@ -215,5 +236,6 @@ STAGED = (
     (60, 4, BEHIND),
     (40, 28, WAITING),
     (80, 36, UNAWARE),
+    (80, 24, POSTED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

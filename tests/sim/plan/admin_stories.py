@@ -65,6 +65,8 @@ class Story:
     """Each broker reads from a server of metadata that is late, all the time."""
     has_slow_bookie: bool = False
     """The way from brokers to one of the bookies takes long, all the time."""
+    posts: bool = False
+    """Changes of partitions go through the routes of any broker, whose connections break."""
     wanders: float = 0.0
     """How often a writer goes to another broker though the last one answered."""
     shapes: tuple[tuple[int, int, int], ...] = ((3, 3, 2), (3, 2, 2), (2, 2, 2))

@@ -9,6 +9,7 @@ again only if whoever took it before has let it go for certain, and may be refus
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -41,6 +42,8 @@ from tests.sim.topics.called_subscriptions import CalledSubscriptions
 from tests.sim.topics.clients import _answered
 from tests.sim.topics.http import Door, Http
 
+More = Callable[[Broker, Forwarder, Waits, BodyReader], Mapping[Endpoint, dict[str, Handler]]]
+
 
 class Taken:
     """The appends over HTTP that owners hold, or have answered."""
@@ -50,6 +53,8 @@ class Taken:
         self.calls: CallHistory | None = None
         self.subscriptions: list[SubscriptionHistory] = []
         """By partition, where there are calls of one."""
+        self.more: More | None = None
+        """Makes the further endpoints of a broker, where there are some."""
         self.held: Counter[Sent] = Counter()
         """How often an owner took it that has not let it go for certain."""
 
@@ -195,5 +200,7 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     if taken.calls is not None:
         _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics, once)
         endpoints |= served
+    if taken.more is not None:
+        endpoints |= taken.more(broker, forwarder, waits, bodies)
     pages = Health(taking.check_ready).pages()
     return Application(endpoints, pages, unused, links, waits, metrics, produce)

@@ -157,6 +157,55 @@ MUTANTS = (
     ),
 )
 
+ACCESS = "fencelog.api.produce.access"
+ADMIN = "fencelog.api.admin.partition_admin"
+
+CHANGES = (
+    Mutant(
+        "lost-claim-is-a-refusal",
+        "SEMANTICS.md, who may append",
+        "Who may append was changed, for all one knows; the answer says that nothing was done.",
+        (
+            Edit(
+                ACCESS,
+                "Producers._change",
+                "exchange.method, url, exchange.path, query, body, lost=unknown",
+                "exchange.method, url, exchange.path, query, body, lost=ErrorCode.NO_OWNER",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-trim-is-a-refusal",
+        "SEMANTICS.md, retention",
+        "The answer to a trim is lost, and the client is told that nothing was done.",
+        (
+            Edit(
+                ADMIN,
+                "PartitionAdmin._at_owner",
+                '"POST", url, path, b"", body, lost=_UNKNOWN',
+                '"POST", url, path, b"", body, lost=ErrorCode.NO_OWNER',
+            ),
+        ),
+    ),
+    Mutant(
+        "end-of-another-moment",
+        "SEMANTICS.md, terminate",
+        "A partition is said to end where it ended when the request came.",
+        (
+            Edit(
+                ADMIN,
+                "PartitionAdmin._terminate",
+                "            await log.terminate()\n"
+                "            return msgspec.json.encode(LogEnd(log.partition, log.tail_offset))\n",
+                "            end = log.tail_offset\n"
+                "            await log.terminate()\n"
+                "            return msgspec.json.encode(LogEnd(log.partition, end))\n",
+            ),
+        ),
+    ),
+)
+"""Changes of partitions that are passed on against the rules."""
+
 RELEASES = (
     Mutant(
         "released-again-at-the-next-owner",

@@ -80,6 +80,9 @@ TESTS = {
     "tests/api/routing/test_moving_partitions.py": (
         "asked-again-of-the-next-owner",
         "released-again-at-the-next-owner",
+        "lost-claim-is-a-refusal",
+        "lost-trim-is-a-refusal",
+        "end-of-another-moment",
     ),
     "tests/broker/partition/test_owner_races.py": (
         "one-ledger-fenced",
