@@ -26,6 +26,7 @@ from tests.sim.oracle.log_history import payload_of
 from tests.sim.oracle.state_watch import DurableCursor
 from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
 from tests.sim.plan.admin_plan import STEPS
+from tests.sim.plan.topic_forwards import HTTP_TARGETS
 from tests.sim.plan.topic_plan import TOPIC_TARGETS
 from tests.sim.topics.brokers import TOPIC
 
@@ -412,5 +413,6 @@ def test_plans_play_every_step_and_faults_that_there_are() -> None:
     seeds = [seed for seed in range(1, 1200) if is_administered(seed)]
     plans = [draw_admin_plan(seed) for seed in seeds]
     assert {step.kind for plan in plans for step in plan.steps} == set(STEPS)
-    assert {fault.kind for plan in plans for fault in plan.faults} <= TOPIC_TARGETS.keys()
+    kinds = {fault.kind for plan in plans for fault in plan.faults}
+    assert kinds <= TOPIC_TARGETS.keys() | HTTP_TARGETS.keys()
     assert len({str(plan) for plan in plans}) == len(plans)
