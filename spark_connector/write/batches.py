@@ -218,5 +218,7 @@ def _sizes(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _lengths(column: pa.Array) -> NDArray[np.int64]:
-    lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-    return np.asarray(lengths, np.int64)
+    lengths = pc.binary_length(column)
+    if lengths.null_count:
+        lengths = pc.fill_null(lengths, 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)

@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 KEPT_FREE_BYTES = 32 * MIB
 """The memory that a task's process has freed and keeps for its next buffers: the record batches in
-flight (4 of 2 MiB), those that are sent of each a second copy, and as much again. Without it each
-page of every batch is new to the process, which costs several times as much as encoding it."""
+flight (4 of 2 MiB), a second copy of each on its way to a socket, and as much again. Without it a
+hundred pages of every batch are new to the process, and each has to be faulted in."""
 
 
 @dataclass
