@@ -56,6 +56,10 @@ bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers
 bench-metrics: $(VENV)/.installed-all  ## Scrape /metrics of 1,000, 10,000 and 30,000 topics (TOPICS="1000 5000")
 	@$(BIN)/python -m tests.bench.metrics_cost $(TOPICS)
 
+.PHONY: pictures
+pictures: java chromium $(VENV)/.installed-all  ## Make the pictures of the console anew (look at them)
+	@$(BIN)/python -m tests.scripts.console_pictures
+
 # -- checking --------------------------------------------------------------------------------------
 
 .PHONY: test
