@@ -74,8 +74,8 @@ def partition_findings(
 
 @dataclass(frozen=True, slots=True)
 class _Listed(Generic[T]):
-    """What a broker has named, the oldest first, and the number of those that it has counted
-    only."""
+    """The troubles that a broker has named, the oldest first, and the number of those that it has
+    counted only."""
 
     troubles: Sequence[T]
     more: int
@@ -83,7 +83,7 @@ class _Listed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Ailment:
-    """What partitions that are stuck have in common. ``of_many``: said of more than a few;
+    """The common part of findings about stuck partitions. ``of_many``: said of more than a few;
     ``command``: what helps."""
 
     kind: FindingKind

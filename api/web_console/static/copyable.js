@@ -2,8 +2,8 @@
 
 import {View, h, signal} from './view.js';
 
-/** @param {string} text @param {string} [key] among its siblings */
-export const copyable = (text, key = 'copyable') => h('fencelog-copyable', {live: true, text, key});
+/** @param {string} text */
+export const copyable = (text) => h('fencelog-copyable', {live: true, text, key: 'copyable'});
 
 /** Copy a text; null: the browser refuses, for example over plain HTTP. @param {string} text @returns {Promise<string | null>} what to say */
 export async function copy(text) {

@@ -30,8 +30,8 @@ function shownFinding(key, each, nowUs) {
     h('p', null, h('b', {class: 'severity'}, SEVERITIES[each.severity]), ' ', each.summary, '.'),
     h('p', {class: 'muted'}, sinceWhen(each, nowUs),
       placesOf(each).map((place) => [' ', link(place.text, place.screen, place.params)])),
-    each.look_first && [h('p', {class: 'muted', key: 'look'}, 'Look first:'), copyable(each.look_first, 'look-first'), h('p', {class: 'muted', key: 'then'}, 'Then, if it fits:')],
-    each.command !== null && copyable(each.command));
+    each.look_first ? [h('div', {class: 'step', key: 'look'}, h('span', {class: 'muted'}, 'Look first: '), copyable(each.look_first)), h('div', {class: 'step', key: 'then'}, h('span', {class: 'muted'}, 'Then, if it fits: '), each.command !== null && copyable(each.command))]
+      : each.command !== null && copyable(each.command));
 }
 
 /** Since when a finding is so, or is known to the doctor. @param {Finding} each @param {number} nowUs */

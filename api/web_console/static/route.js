@@ -5,6 +5,10 @@ import {signal} from './view.js';
 /** The parameters of the address. */
 export const params = signal(read());
 
+/** Changes that wait until the choice rests. @type {Record<string, any> | null} */
+let resting = null;
+const RESTED_MS = 300;
+
 /** @returns {Record<string, string>} */
 function read() {
   return Object.fromEntries(new URLSearchParams(location.search));
@@ -16,6 +20,7 @@ export const arrivals = signal(0);
 addEventListener('popstate', arrive);
 
 function arrive() {
+  resting = null;
   params.value = read();
   arrivals.value += 1;
 }
@@ -32,14 +37,29 @@ export function address(wanted) {
 
 /** Go to the address with these parameters alone. @param {Record<string, any>} wanted */
 export function go(wanted) {
+  settle();
   history.pushState(null, '', address(wanted));
   arrive();
 }
 
 /** Change some parameters; without a step to go back to. @param {Record<string, any>} changes */
 export function adjust(changes) {
+  if (resting !== null) resting = Object.fromEntries(Object.entries(resting).filter(([name]) => !(name in changes)));
   history.replaceState(null, '', address({...params.current, ...changes}));
   params.value = read();
+}
+
+/** Change some parameters soon: who goes along a list by keys changes them with each of them. @param {Record<string, any>} changes */
+export function adjustSoon(changes) {
+  if (resting === null) setTimeout(settle, RESTED_MS);
+  resting = {...resting, ...changes};
+}
+
+/** Change what waits now. */
+function settle() {
+  const changes = resting;
+  resting = null;
+  if (changes !== null) adjust(changes);
 }
 
 /** Follow links of the console within the page. @param {MouseEvent} event */

@@ -11,6 +11,14 @@ const PAGE_ROWS = 15;
 /** @returns {Sight} */
 export const atTop = () => ({top: 0, height: 480});
 
+/** Bring a row into the middle of what is in sight, once it is there. @param {Element} view @param {number} index */
+export function toRow(view, index) {
+  requestAnimationFrame(() => {
+    const list = view.querySelector('.list');
+    if (list) list.scrollTop = Math.max(0, index * ROW_PX - list.clientHeight / 2);
+  });
+}
+
 /** The id of a row's element: it has no blank, which would make two of it. @param {string} id */
 const elementOf = (id) => encodeURIComponent(id);
 

@@ -7,8 +7,8 @@ import {MORE, MessageWindow, OLDER} from './message_window.js';
 import {answered, empty, field, link} from './parts.js';
 import {count, plural, size} from './format.js';
 import {bytesOf, copyAs, keyOf, matches, oneLine, positionOf, publishTime, shownOf} from './messages_core.js';
-import {adjust, params} from './route.js';
-import {ROW_PX, atTop, rowList} from './rows.js';
+import {adjust, adjustSoon, params} from './route.js';
+import {ROW_PX, atTop, rowList, toRow} from './rows.js';
 import {saveFile, saveLines} from './range_download.js';
 import {urlOf} from './service.js';
 import {View, effect, h, signal} from './view.js';
@@ -31,6 +31,8 @@ class Messages extends View {
     this.loaded.isLive.value = params.current.live === '1';
     this.sight = signal(atTop());
     this.chosen = signal(/** @type {Message | null} */ (null));
+    /** The message of the address that was looked for beyond what the place has. @type {string | undefined} */
+    this.sought = undefined;
     this.outcome = signal('');
     this.mistake = signal('');
     /** Which messages a filter lets through, so that none is looked at twice. @type {{filter: string, of: WeakMap<Message, boolean>, all: Message[], found: Message[]}} */
@@ -42,7 +44,27 @@ class Messages extends View {
       const {from = '', view = 'log'} = params.value, place = JSON.stringify([from, view]);
       if (place !== shown) this.read();
       shown = place;
-    }), effect(() => this.toEnd()));
+    }), effect(() => this.toEnd()), effect(() => this.toChosen()));
+  }
+
+  /** Choose the message that the address names; where it is not loaded, go there. */
+  toChosen() {
+    const {message} = params.value, messages = this.loaded.messages.value, {status} = this.loaded.shown.value;
+    if (message === undefined || status !== 'ready' || String(this.chosen.current?.offset) === message) return;
+    const index = messages.findIndex((each) => String(each.offset) === message);
+    if (index >= 0) {
+      this.chosen.value = messages[index];
+      toRow(this, this.filtered().indexOf(messages[index]));
+    } else if (this.sought !== message && !this.loaded.isLive.current && positionOf(message)) {
+      this.sought = message;
+      this.loaded.open({from: message}, params.current.view ?? 'log');
+    }
+  }
+
+  /** @param {Message} each */
+  choose(each) {
+    this.chosen.value = each;
+    adjustSoon({message: each.offset});
   }
 
   /** Read anew, at the place in the address or at the tail. */
@@ -94,7 +116,7 @@ class Messages extends View {
     if (!position) return;
     this.loaded.pause();
     const isThere = text === (params.current.from ?? '');
-    adjust({from: text, live: null});
+    adjust({from: text, live: null, message: null});
     if (isThere) this.read();
   }
 
@@ -133,7 +155,7 @@ class Messages extends View {
         field('From (offset, time in UTC, earliest, latest)', h('input', {name: 'from', list: 'positions', autocomplete: 'off', placeholder: from || 'earliest'})),
         h('datalist', {id: 'positions'}, h('option', {value: 'earliest'}), h('option', {value: 'latest'})),
         h('button', null, 'Go there'),
-        field('View', h('select', {value: view, onchange: (/** @type {any} */ event) => adjust({view: event.target.value === 'log' ? null : event.target.value})}, h('option', {value: 'log'}, 'the log'), h('option', {value: 'compacted'}, 'the compacted view'))),
+        field('View', h('select', {value: view, onchange: (/** @type {any} */ event) => adjust({view: event.target.value === 'log' ? null : event.target.value, message: null})}, h('option', {value: 'log'}, 'the log'), h('option', {value: 'compacted'}, 'the compacted view'))),
         h('button', {type: 'button', 'aria-pressed': String(isLive), onclick: () => this.toggleLive()}, isLive ? 'Pause' : 'Follow the tail')),
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value),
       view === 'compacted' && h('p', {class: 'muted', key: 'view'}, 'The newest message of every key, and all messages without one; above what is compacted by now, it is the log. Offsets have gaps.'),
@@ -150,7 +172,7 @@ class Messages extends View {
   /** The picture of a place before the first message or after the last. */
   outside() {
     const {problem} = this.loaded.shown.value, place = OUTSIDE[problem?.code ?? ''];
-    return place && h('div', {class: 'picture empty', role: 'status', 'data-picture': 'outside', key: 'outside'}, h('h2', null, place.title), h('p', null, `${problem?.message}. ${place.about} `, link(place.text, 'messages', {...params.value, from: place.from})));
+    return place && h('div', {class: 'picture empty', role: 'status', 'data-picture': 'outside', key: 'outside'}, h('h2', null, place.title), h('p', null, `${problem?.message}. ${place.about} `, link(place.text, 'messages', {...params.value, from: place.from, message: null})));
   }
 
   /** @param {string} filter */
@@ -159,7 +181,7 @@ class Messages extends View {
     return [this.about(filter, found.length), this.searched(),
       !found.length ? this.nothing(filter)
         : rowList({name: 'Messages', items: found, idOf: (each) => `m${each.offset}`, chosen: chosen && `m${chosen.offset}`, sight: this.sight,
-          choose: (each) => { this.chosen.value = each; },
+          choose: (each) => this.choose(each),
           cells: (each) => [h('span', {class: 'offset'}, count(each.offset)), h('span', {class: 'time'}, publishTime(each).slice(11, 23)), h('span', {class: 'key'}, keyOf(each) || '–'), h('span', {class: 'value'}, oneLine(bytesOf(each.base64.slice(0, 400)), 300))]}),
     ];
   }

@@ -2,8 +2,8 @@
 
 import {count, size} from './format.js';
 import {answered, empty, field, figuresOf, link, to} from './parts.js';
-import {adjust, go, params} from './route.js';
-import {atTop, rowList} from './rows.js';
+import {adjust, adjustSoon, go, params} from './route.js';
+import {atTop, rowList, toRow} from './rows.js';
 import {Resource} from './service.js';
 import {sparkline} from './sparkline.js';
 import {age, trend} from './subscription_core.js';
@@ -19,20 +19,31 @@ const HEADS = [['name', 'Subscription'], ['figure', 'Behind'], ['figure wide', '
 /** @param {any} each */
 const idOf = (each) => `${each.topic} ${each.subscription}`;
 
+/** @param {Record<string, string>} wanted */
+function pathOf({sort = ORDERS[0][0], contains = '', start = '0', topic = ''}) {
+  return `v1/admin/subscriptions?${new URLSearchParams({sort, contains, start, limit: String(PAGE), recent: 'true', ...(topic ? {topic} : {})})}`;
+}
+
 class Subscriptions extends View {
   begin() {
     this.sight = signal(atTop());
-    this.chosen = signal(/** @type {string | null} */ (null));
-    this.page = new Resource(() => {
-      const {sort = ORDERS[0][0], contains = '', start = '0', topic} = params.current;
-      return `v1/admin/subscriptions?${new URLSearchParams({sort, contains, start, limit: String(PAGE), recent: 'true', ...(topic ? {topic} : {})})}`;
-    }, EVERY_MS);
-    let isFirst = true;
+    this.chosen = signal(params.current.chosen ?? null);
+    this.isInSight = this.chosen.current === null;
+    this.page = new Resource(() => pathOf(params.current), EVERY_MS);
+    let path = this.page.path;
     this.endings.push(() => this.page.end(), effect(() => {
-      params.value;
-      if (!isFirst) this.page.refresh();
-      isFirst = false;
-    }));
+      const now = pathOf(params.value);
+      if (now !== path) this.page.refresh();
+      path = now;
+    }), effect(() => this.toChosen()));
+  }
+
+  /** Bring the subscription that the address names into sight, once. */
+  toChosen() {
+    const listed = this.page.shown.value.data?.subscriptions;
+    if (this.isInSight || !listed) return;
+    this.isInSight = true;
+    toRow(this, listed.findIndex((/** @type {any} */ each) => idOf(each) === this.chosen.current));
   }
 
   render() {
@@ -58,7 +69,7 @@ class Subscriptions extends View {
       figuresOf(data.unanswered),
       h('div', {class: 'row subscription heads', 'aria-hidden': 'true', key: 'heads'}, HEADS.map(([look, title]) => h('span', {class: look}, title))),
       rowList({name: 'Subscriptions', look: 'subscription', items: data.subscriptions, idOf, chosen: this.chosen.value, sight: this.sight,
-        choose: (each) => { this.chosen.value = idOf(each); },
+        choose: (each) => { this.chosen.value = idOf(each); adjustSoon({chosen: idOf(each)}); },
         open: (/** @type {any} */ each) => go({screen: 'subscription', topic: each.topic, subscription: each.subscription}),
         cells: (each) => this.cells(each, data.now_us, data.unanswered.length > 0)}),
       h('nav', {class: 'pages', 'aria-label': 'Pages', key: 'pages'}, `${count(start + 1)} to ${count(start + data.subscriptions.length)} of ${count(data.total)} `,

@@ -410,3 +410,32 @@ async def test_what_is_appended_by_hand_has_a_key_a_time_and_headers(
     assert message["text"] == '{"n": 1.0}'
     assert (message["key"], message["event_time"]) == ("käse", 1_769_860_800_000_000)
     assert message["headers"] == {"trace": "4bf92f", "Team": "a: b"}
+
+
+async def test_the_chosen_message_is_in_the_address(open_page: OpenPage, long_log: str) -> None:
+    async with open_page(f"{long_log}&from=70000") as page:
+        await page.wait_for_selector(".row .offset")
+        await page.locator(".list").focus()
+        for key in ("Home", "ArrowDown", "ArrowDown"):
+            await page.keyboard.press(key)
+        await page.wait_for_url(re.compile("message=70002"))
+        address = page.url
+        # Elsewhere before the choice rests: the page that is left has it all the same.
+        await page.keyboard.press("ArrowDown")
+        await page.get_by_role("link", name="Ledger chain").press("Enter")
+        await page.wait_for_selector(".seg")
+        assert "message=" not in page.url
+        await page.go_back()
+        await page.wait_for_url(re.compile("message=70003"))
+        await expect(page.get_by_role("heading", name="Message 70,003")).to_be_visible()
+        await page.goto(address)
+        await expect(page.get_by_role("heading", name="Message 70,002")).to_be_visible()
+        await expect(page.locator("[aria-selected=true]")).to_be_in_viewport()
+        # One that the first page at this place does not have is looked for.
+        await page.goto(address.replace("message=70002", "message=91234"))
+        await expect(page.get_by_role("heading", name="Message 91,234")).to_be_visible()
+        await expect(page.locator("[aria-selected=true]")).to_contain_text("91,234")
+        await page.get_by_label("From (offset").fill("5")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".row .offset").first).to_have_text("5")
+        assert "message=" not in page.url

@@ -1,4 +1,4 @@
-"""Changes of a topic: settings, trim, its end; each is said before it is done."""
+"""Topics: changes of one (settings, trim, its end), each said before it is done; a list of many."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.api.web_console.conftest import OpenPage
+from tests.api.web_console.conftest import TOPIC, OpenPage
 from tests.api.web_console.keyboard import tab_to
+from tests.support.network.http_client import http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+MAX_OPEN_RATIO = 3
+"""The time until a page of 1,000 topics is on the screen, by that of a page of one: both are the
+best of some, and what else runs slows down both."""
+
+OPENED = 5
+
+NOTE_ROWS = """new MutationObserver(() => {
+    if (document.querySelector('tbody tr')) window.rowsShownMs ??= performance.now();
+}).observe(document, {subtree: true, childList: true})"""
 
 
 async def core(modules: Page, expression: str) -> Any:
@@ -76,3 +87,29 @@ async def test_a_topic_is_changed_trimmed_and_ended_by_keyboard(
         ).to_be_visible()
     refused = await http.post(f"{topic}/messages", content="four")
     assert refused.json()["code"] == "topic_terminated"
+
+
+async def test_a_thousand_topics_are_there_at_once(open_page: OpenPage, service: str) -> None:
+    async with http_client(service) as http:
+        for number in range(1000):
+            (await http.put(f"/v1/topics/many/t{number:04}")).raise_for_status()
+    of_one, of_many = f"?screen=topics&contains={TOPIC}", "?screen=topics&contains=many/"
+    async with open_page(of_many) as page:
+        await page.add_init_script(NOTE_ROWS)
+        root = page.url.removesuffix(of_many)
+        took: dict[str, list[float]] = {of_one: [], of_many: []}
+        for _ in range(OPENED):
+            for query, times_ms in took.items():
+                await page.goto(root + query)
+                await page.wait_for_selector("tbody tr")
+                times_ms.append(await page.evaluate("rowsShownMs"))
+        assert await page.locator("tbody tr").count() == 50
+        assert "of 1,000" in await page.inner_text("nav.pages")
+        print({query: min(times_ms) for query, times_ms in took.items()})  # noqa: T201 - measured
+        assert min(took[of_many]) <= MAX_OPEN_RATIO * min(took[of_one]), took
+        await page.get_by_label("Name contains").focus()
+        await page.keyboard.press("End")
+        await page.keyboard.type("t09")
+        await expect(page.locator("nav.pages")).to_contain_text("of 100")
+        await page.get_by_role("link", name="next").press("Enter")
+        await expect(page.locator("nav.pages")).to_contain_text("51 to 100 of 100")

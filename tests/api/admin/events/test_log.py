@@ -225,8 +225,8 @@ async def test_a_bookie_that_was_replaced_is_named(tmp_path: Path) -> None:
         assert (event["detail"]["removed"], event["detail"]["added"]) == ([before[0]], [spare])
         assert f"{before[0]} replaced by {spare}" in event["summary"]
         # The ledger itself knows when, too: events may be lost, and are kept for a while only.
-        chain = await ok(await http.get("/v1/topics/ns/t/partitions/0/chain"))
-        fragments = chain["segments"][0]["ledger"]["fragments"]
+        shown = await ok(await http.get("/v1/topics/ns/t/partitions/0/chain"))
+        fragments = shown["segments"][0]["ledger"]["fragments"]
         (began,) = [e for e in fragments if e["first_entry"] == event["detail"]["first_entry"]]
         assert spare in began["bookies"]
         assert 0 <= event["time_us"] - began["since_us"] < PATIENCE_S * 1_000_000
