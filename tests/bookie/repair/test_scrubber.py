@@ -347,6 +347,44 @@ async def test_a_read_that_fails_once_is_no_damage(cluster: LocalCluster) -> Non
     assert disk.fails == 0
 
 
+class NotingDisk(PosixDisk):
+    """A disk that notes what is dropped from the kernel's memory, and what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[tuple[str, int, int]] = []
+
+    def open(self, path: Path) -> Any:
+        file: Any = super().open(path)
+        noted, drop_cache, read = self.noted, file.drop_cache, file.read
+
+        class Noting:
+            close = file.close
+
+            def drop_cache(self, offset: int, size: int) -> None:
+                noted.append(("drop", offset, size))
+                drop_cache(offset, size)
+
+            def read(self, offset: int, size: int) -> bytes:
+                noted.append(("read", offset, size))
+                data: bytes = read(offset, size)
+                return data
+
+        return Noting()
+
+
+async def test_runs_are_read_from_the_disk_itself(cluster: LocalCluster) -> None:
+    """The kernel may have in memory what the disk has lost."""
+    await (await cluster.write(*PAYLOADS)).close()
+    bookie = await cluster.restart("b1")
+    disk = NotingDisk()
+    async with scrubbing(bookie, cluster.integrity("b1"), disk) as scrubber:
+        await scrubber.scrub()
+    reads = [place for what, *place in disk.noted if what == "read"]
+    assert reads
+    assert [place for what, *place in disk.noted if what == "drop"] == reads
+
+
 async def test_a_run_that_is_gone_by_the_second_look_is_no_damage(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,3 +74,18 @@ async def test_what_was_not_recorded_is_recorded_by_the_next_one(
     assert not again.done()
     log.outcomes[1].set_result(None)
     await again
+
+
+async def test_what_is_appended_meanwhile_is_not_persisted_yet(
+    snapshot: ProducerSnapshot, producers: ProducerTable, log: ScriptedLog
+) -> None:
+    first = asyncio.create_task(snapshot.ensure_persisted(5))
+    await asyncio.sleep(0)
+    producers.commit([], 20, 2, 1)
+    log.outcomes[0].set_result(None)
+    await first
+    second = asyncio.create_task(snapshot.ensure_persisted(15))
+    await asyncio.sleep(0)
+    assert (second.done(), len(log.events)) == (False, 2)
+    log.outcomes[1].set_result(None)
+    await second

@@ -14,6 +14,7 @@ from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
+from tests.sim.mutants.ledgers import parts as mutants_parts
 from tests.sim.mutants.ledgers import reader as mutants_reader
 from tests.sim.mutants.ledgers import recovery as mutants_recovery
 from tests.sim.mutants.ledgers import replay as mutants_replay
@@ -35,6 +36,7 @@ from tests.sim.mutants.topics import logs as mutants_broker
 from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
 from tests.sim.mutants.topics import once as mutants_once
 from tests.sim.mutants.topics import order as mutants_order
+from tests.sim.mutants.topics import parts as mutants_broker_parts
 from tests.sim.mutants.topics import reads as mutants_broker_reads
 from tests.sim.mutants.topics import sessions as mutants_sessions
 from tests.sim.mutants.topics import state as mutants_broker_state
@@ -92,6 +94,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_marks.RARE,
     *mutants_takeovers.RARE,
     *mutants_recent.RARE,
+    *mutants_parts.MUTANTS,
+    *mutants_broker_parts.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 TESTS = {
+    "tests/ledgers/rpc/test_fences.py": ("denied-first-entry-is-named-by-nobody",),
+    "tests/ledgers/rpc/test_ranges.py": ("range-without-its-last-entry",),
+    "tests/ledgers/rpc/test_receiving.py": ("large-reply-begins-anew",),
+    "tests/ledgers/writer/test_members.py": (
+        "returned-with-another-incarnation",
+        "joined-under-no-incarnation",
+    ),
+    "tests/bookie/identity/test_cookies_core.py": (
+        "older-copy-starts",
+        "unsynced-keeps-its-incarnation",
+    ),
     "tests/ledgers/writer/test_core.py": (
         "acknowledged-below-qa",
         "lac-over-a-hole",
@@ -105,6 +116,7 @@ TESTS = {
         "first-piece-answers-for-all",
     ),
     "tests/bookie/engine/test_adds.py": (
+        "run-that-ends-before-the-entry",
         "acknowledged-before-the-journal",
         "held-add-taken-after-the-fence",
         "rest-behind-the-end-stays",
@@ -137,10 +149,12 @@ TESTS = {
         "entry-log-not-synced",
     ),
     "tests/bookie/repair/test_integrity.py": (
+        "lost-copies-forgotten",
         "repaired-without-a-copy",
         "unanswered-is-no",
     ),
     "tests/bookie/repair/test_scrubber.py": (
+        "scrubbed-from-memory",
         "replaced-behind-the-damage",
         "run-across-the-end-stays-damaged",
         "replacement-not-stored",

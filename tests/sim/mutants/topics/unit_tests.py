@@ -121,7 +121,10 @@ TESTS = {
         "acknowledged-above-recovery",
         "failed-ledger-ends-at-its-acks",
     ),
-    "tests/broker/append/test_producer_snapshot.py": ("persisted-before-it-is-durable",),
+    "tests/broker/append/test_producer_snapshot.py": (
+        "persisted-before-it-is-durable",
+        "persisted-with-what-came-meanwhile",
+    ),
     "tests/broker/partition/test_ownership_check.py": (
         "producers-not-restored",
         "refused-by-who-was-replaced",
@@ -217,7 +220,10 @@ TESTS = {
         "time-of-the-message-before",
         "time-in-the-next-ledger",
     ),
-    "tests/broker/read/test_reading.py": ("ranges-beyond-what-is-confirmed",),
+    "tests/broker/read/test_reading.py": (
+        "ranges-beyond-what-is-confirmed",
+        "batches-before-a-gap-are-returned",
+    ),
     "tests/broker/read/test_direct_readers.py": ("confirmed-by-an-owner-that-was-replaced",),
     "tests/broker/partition/test_quiet_check.py": ("ranges-without-an-owner",),
     "tests/api/routing/test_link_core.py": ("answer-of-another-request",),
@@ -229,7 +235,12 @@ TESTS = {
         "lost-acknowledgement-is-a-refusal",
         "silent-owner-is-passed-over",
     ),
+    "tests/broker/append/test_producers.py": (
+        "producers-replayed-backwards",
+        "replay-stops-at-the-snapshots-entry",
+    ),
     "tests/broker/append/test_pipeline.py": (
+        "message-joins-a-group-before-a-batch",
         "publish-time-goes-back",
         "time-of-a-commit-forgotten",
         "given-up-not-counted",

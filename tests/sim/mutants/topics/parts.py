@@ -1,0 +1,72 @@
+"""Wrong parts of brokers, which tests of these parts detect."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+CACHE = "fencelog.broker.read.tail_cache"
+QUEUE = "fencelog.broker.append.queue"
+REPLAY = "fencelog.broker.append.producer_replay"
+SNAPSHOT = "fencelog.broker.append.producer_snapshot"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "producers-replayed-backwards",
+        "SEMANTICS.md, exactly once",
+        "A takeover counts the appends of a producer from the last one on.",
+        (Edit(REPLAY, "replay_producers", "in reversed(found):", "in found:"),),
+    ),
+    Mutant(
+        "replay-stops-at-the-snapshots-entry",
+        "SEMANTICS.md, exactly once",
+        "The entry that begins where the snapshot ends is left out of the replay.",
+        (
+            Edit(
+                REPLAY,
+                "_entries_with_ranges",
+                "if header.next_number <= known:",
+                "if header.first_number <= known:",
+            ),
+        ),
+    ),
+    Mutant(
+        "persisted-with-what-came-meanwhile",
+        "SEMANTICS.md, exactly once",
+        "Producers count as persisted that have appended while the others were being persisted.",
+        (
+            Edit(
+                SNAPSHOT,
+                "ProducerSnapshot.ensure_persisted",
+                "self._persisted_offset = end",
+                "self._persisted_offset = self._producers.end_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        "message-joins-a-group-before-a-batch",
+        "SEMANTICS.md, for producers: order",
+        "A message that comes after a batch joins the group that waits before it.",
+        (
+            Edit(
+                QUEUE,
+                "AppendQueue.add_entry",
+                "        if self.gathering is not None:\n"
+                "            self._end_group(self.gathering)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "batches-before-a-gap-are-returned",
+        "SEMANTICS.md, readers",
+        "The tail cache returns its last batch for an offset behind it.",
+        (
+            Edit(
+                CACHE,
+                "TailCache.read",
+                "return taken if offset < taken[-1].end_offset else []",
+                "return taken",
+            ),
+        ),
+    ),
+)
