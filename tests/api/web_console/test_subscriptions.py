@@ -202,6 +202,9 @@ async def test_a_thousand_subscriptions_are_one_request_and_few_elements(
         assert await options.count() <= 60
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="s0999 of many-subs/t")).to_be_visible()
+        await page.go_back()  # to the one that was chosen
+        await expect(last).to_contain_text("s0999", timeout=SLOW_MS)
+        await expect(last).to_be_in_viewport()
 
 
 async def test_no_subscription_and_no_match_are_two_pictures(
