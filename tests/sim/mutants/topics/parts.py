@@ -57,6 +57,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "group-counted-twice",
+        "SEMANTICS.md, for producers: conditions",
+        "Offsets that are counted again count the group that messages still join twice.",
+        (
+            Edit(
+                QUEUE,
+                "AppendQueue.recount",
+                "offset + count - (self.gathering.count if self.gathering else 0)",
+                "offset + count",
+            ),
+        ),
+    ),
+    Mutant(
         "batches-before-a-gap-are-returned",
         "SEMANTICS.md, readers",
         "The tail cache returns its last batch for an offset behind it.",

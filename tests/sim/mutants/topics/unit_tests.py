@@ -239,6 +239,7 @@ TESTS = {
         "producers-replayed-backwards",
         "replay-stops-at-the-snapshots-entry",
     ),
+    "tests/broker/append/test_queue.py": ("group-counted-twice",),
     "tests/broker/append/test_pipeline.py": (
         "message-joins-a-group-before-a-batch",
         "publish-time-goes-back",
