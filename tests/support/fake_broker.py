@@ -50,6 +50,10 @@ class FakeLog:
         self.grown = asyncio.Event()
         self.waiting_readers = 0
         self.readers_changed = asyncio.Event()
+        self.owner_checks = 0
+
+    async def check_owner(self) -> None:
+        self.owner_checks += 1
 
     def append_message(
         self, message: Message, conditions: AppendConditions | None = None

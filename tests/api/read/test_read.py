@@ -208,6 +208,7 @@ async def test_one_message_by_its_offset(http: httpx.AsyncClient, log: FakeLog) 
     assert (await http.get(f"{URL}/7")).content == b"7"
     missing = await http.get(f"{URL}/10")
     assert (missing.status_code, missing.json()["tail_offset"]) == (416, 10)
+    assert log.owner_checks == 1, "a later owner may have it"
     assert (await http.get(f"{URL}/x")).status_code == 400
 
 
