@@ -37,6 +37,8 @@ MOVED_EVERY, MOVED_AT = 40, 22
 UNANSWERED_AT, UNAWARE_AT, SOUGHT_AT = 27, 34, 38
 """Of ``MOVED_EVERY`` those in which the owner stays, or those before it are asked."""
 
+RARELY_DRAWN = ("mute", "power loss")
+
 LENGTH_MS = 3_000
 BROKERS = 3
 """Enough for one that passes on, a previous owner and the present one."""
@@ -119,8 +121,13 @@ def _unaware(random: Random, plan: TopicPlan) -> TopicPlan:
         producers=(producer(random, "p1", "none", wanders=0.1),),
         subscriptions=(replace(subscription, config=config),),
         consumers=(stray, replace(stray, machine="c2")),
-        faults=tuple(usurpers(random, replace(plan, brokers=BROKERS))),
+        faults=(*usurpers(random, replace(plan, brokers=BROKERS)), *rarely_drawn(plan)),
     )
+
+
+def rarely_drawn(plan: TopicPlan) -> Iterator[Fault]:
+    """The faults of a plan that few seeds draw: what takes the plan's place keeps them."""
+    return (fault for fault in plan.faults if fault.kind in RARELY_DRAWN)
 
 
 def _changing(random: Random, plan: TopicPlan) -> TopicPlan:
