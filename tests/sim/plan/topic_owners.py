@@ -38,6 +38,7 @@ UNANSWERED_AT, UNAWARE_AT, SOUGHT_AT = 27, 34, 38
 """Of ``MOVED_EVERY`` those in which the owner stays, or those before it are asked."""
 
 RARELY_DRAWN = ("mute", "power loss")
+"""Kinds of faults that three to six of 1,200 seeds have."""
 
 LENGTH_MS = 3_000
 BROKERS = 3
