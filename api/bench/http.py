@@ -67,10 +67,10 @@ class Appends:
     varies: bool = False
 
 
-def single_posts(*, varies: bool = False) -> Appends:
+def single_posts(topic: str = "bench/single", *, varies: bool = False) -> Appends:
     """Return single posts: 1 KiB messages, one in each request, from 64 connections."""
     return Appends(
-        topic="bench/producers" if varies else "bench/single",
+        topic=topic,
         verb="messages",
         content_type="application/octet-stream",
         body=os.urandom(KIB),
@@ -113,7 +113,9 @@ def _values(count: int) -> Sequence[bytes]:
 async def measure_http(directory: Path, seconds: float) -> HttpMetrics:
     """Measure single posts, NDJSON batches and record batches, ``seconds`` each."""
     async with standalone(directory) as service:
-        varied = await measure_appends(service, single_posts(varies=True), seconds)
+        varied = await measure_appends(
+            service, single_posts("bench/producers", varies=True), seconds
+        )
         single = await measure_appends(service, single_posts(), seconds)
         ndjson = await measure_appends(service, ndjson_batches(), seconds)
         records = await measure_appends(service, record_batches(), seconds)
@@ -167,9 +169,10 @@ async def measure_load(
 
 
 @asynccontextmanager
-async def standalone(directory: Path) -> AsyncIterator[LoadedService]:
-    """Run a standalone service as a process of its own."""
-    command = ["standalone", "--http", "127.0.0.1:0", "--data", str(directory / "standalone")]
+async def standalone(directory: Path, *options: str) -> AsyncIterator[LoadedService]:
+    """Run a standalone service with these options as a process of its own."""
+    data = str(directory / "standalone")
+    command = ["standalone", "--http", "127.0.0.1:0", "--data", data, *options]
     process = await ChildProcess.start("standalone", command, log=directory / "standalone.log")
     try:
         yield LoadedService((process.announcement["http"],), (process.pid,))
@@ -185,14 +188,18 @@ async def measure_appends(service: LoadedService, appends: Appends, seconds: flo
     """
     await create_topic(service.url, appends.topic)
     measured, requests = await measure_load(service, append_sources(service.url, appends), seconds)
-    acknowledged = requests * appends.messages
-    tail = await tail_offset(service.url, appends.topic)
-    if tail != acknowledged:
+    await check_tail(service.url, appends.topic, requests * appends.messages)
+    return measured
+
+
+async def check_tail(url: str, topic: str, acknowledged: int) -> None:
+    """Check that a topic holds as many messages as were acknowledged. Raises
+    FencelogError(INTERNAL)."""
+    if (tail := await tail_offset(url, topic)) != acknowledged:
         raise FencelogError(
             ErrorCode.INTERNAL,
-            f"topic {appends.topic} holds {tail} messages, {acknowledged} were acknowledged",
+            f"topic {topic} holds {tail} messages, {acknowledged} were acknowledged",
         )
-    return measured
 
 
 def append_sources(url: str, appends: Appends) -> list[RequestSource]:

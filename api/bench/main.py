@@ -160,6 +160,21 @@ def bench_routes(
     _bench("routes", measure_routes, seconds, data, keep=keep, as_json=as_json)
 
 
+@app.command("traces")
+def bench_traces(
+    as_json: Json = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time of each turn.")] = 2.0,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each service.")] = 5,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Posts to services without traces, and with ratios of 0, 1 % and all, in turn."""
+    from fencelog.api.bench.traces import measure_traces
+
+    measure = partial(measure_traces, turns=turns)
+    _bench("traces", measure, seconds, data, keep=keep, as_json=as_json)
+
+
 @app.command("read")
 def bench_read(
     as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False

@@ -20,7 +20,7 @@ import anyio
 from fencelog.api.bench.harness.cpu import process_cpu_s
 from fencelog.api.bench.harness.histogram import LatencyHistogram
 from fencelog.api.bench.harness.limits import SEQUENTIAL_WRITE_BYTES, measure_sync
-from fencelog.api.bench.steady_adds import SteadyAdds
+from fencelog.api.bench.harness.steady_adds import SteadyAdds
 from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.api.local_cluster.cluster_access import ClusterAccess, cluster_access

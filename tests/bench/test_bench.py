@@ -87,6 +87,12 @@ METRICS = {
         for figure in ("per_s", "p50_ms", "p99_ms", "cpu_us")
     }
     | {"owner_read_messages_per_s", "other_read_messages_per_s"},
+    "traces": {
+        f"{name}_{figure}"
+        for name in ("off", "off_traceparent", "ratio_0", "ratio_1_percent", "ratio_all")
+        for figure in ("post_per_s", "post_cpu_us", "cpu_share")
+    }
+    - {"off_cpu_share"},
 }
 SMALL = {
     "bookie": ["--seconds", "0.2", "--journal-mib", "8", "--entries", "20000"],
@@ -94,6 +100,7 @@ SMALL = {
     "audit": ["--ledgers", "20"],
     "recovery": ["--seconds", "0.5", "--copied-mib", "1"],
     "start": ["--times", "1"],
+    "traces": ["--seconds", "0.2", "--turns", "1"],
 }
 """The options that make a bench short, where they are not the seconds alone."""
 

@@ -4,9 +4,11 @@ for tests."""
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import FrameType
 
 import httpx
 import pytest
@@ -38,6 +40,9 @@ APPEND = Counter(
         "reply": 1,
     }
 )
+
+OF_TRACES = {"request_spans", "spans", "followed", "followed_adds", "exporter", "options"}
+"""The modules of spans, at the broker and at the bookies."""
 
 
 class Chance(SystemHost):
@@ -153,3 +158,28 @@ async def test_a_failure_is_an_error_of_its_span(
     found = exporter.get_finished_spans()
     assert names(found) == Counter({"GET": 1, "POST": 3})
     assert {span.status.status_code for span in found} == {StatusCode.UNSET}
+
+
+async def test_an_append_runs_nothing_of_the_traces_where_there_are_none(tmp_path: Path) -> None:
+    """The cost of traces that are off: at each bookie, one look at the runs of a frame."""
+    config = StandaloneConfig(tmp_path, "127.0.0.1:0", record_events=False)
+    called: set[tuple[str, str]] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and (module := Path(code.co_filename).stem) in OF_TRACES:
+            called.add((module, code.co_name))
+
+    async with (
+        standalone(config) as service,
+        http_client(service.announcement["http"]) as client,
+    ):
+        assert (await client.put(TOPIC)).status_code == 201
+        sys.setprofile(note)
+        try:
+            for headers in ({}, {"traceparent": SAMPLED}):
+                answer = await client.post(f"{TOPIC}/messages", content=b"x", headers=headers)
+                assert answer.status_code == 201
+        finally:
+            sys.setprofile(None)
+    assert called == {("followed_adds", "followed")}
