@@ -32,8 +32,13 @@ READY_S = 600.0
 WHOLE_S = 300.0
 """The time until all copies are there: five looks of the auditor at new ledgers, and repairs."""
 
+PROD = "prod"
+"""The name of the overlay for three zones; an installation without a name is that of the base."""
+
 _SMALL = {"cpu": "20m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
 """The requests of each container, so that three nodes of any size hold all."""
+
+_SMALL_VOLUME = "50Gi"
 
 _DOES_IT_ANSWER = """
 import sys, urllib.request
@@ -48,11 +53,15 @@ except OSError:
 class Installation:
     """The objects of one test. ``load_node``: never broken."""
 
-    def __init__(self, cluster: Cluster, archives: Path, before: Path | None = None) -> None:
-        """Configure the test. ``before``: the image of the version that is installed first."""
+    def __init__(
+        self, cluster: Cluster, archives: Path, before: Path | None = None, kind: str = ""
+    ) -> None:
+        """Configure the test. ``before``: the image of the version that is installed first;
+        ``kind``: PROD, or nothing for the overlay of the document."""
         self.cluster = cluster
         self._archives = archives
         self.before = before
+        self.kind = kind
         self.overlay = cluster.place / "overlay"
         self.load_node = ""
 
@@ -99,14 +108,30 @@ class Installation:
             overlay["patches"] = [
                 {"target": {"kind": "StatefulSet|Deployment"}, "patch": yaml.dump([operation])}
             ]
+            if self.kind:
+                self._take_from(overlay, f"../k8s/overlays/{self.kind}")
         change(overlay)
         path.write_text(yaml.dump(overlay, sort_keys=False), "utf-8")
+
+    def _take_from(self, overlay: dict[str, Any], folder: str) -> None:
+        """Have an overlay change the one in this folder, with smaller volumes."""
+        overlay["resources"] = [folder]
+        del overlay["replicas"]
+        image = next(each for each in overlay["images"] if each["name"] == "fencelog")
+        image["name"] = image["newName"]
+        operation = {
+            "op": "replace",
+            "path": "/spec/volumeClaimTemplates/0/spec/resources/requests/storage",
+            "value": _SMALL_VOLUME,
+        }
+        bookies = {"kind": "StatefulSet", "name": "bookie"}
+        overlay["patches"].append({"target": bookies, "patch": yaml.dump([operation])})
 
     def set_tag(self, tag: str) -> None:
         """Have the overlay name another tag of fencelog's image."""
 
         def change(overlay: dict[str, Any]) -> None:
-            (image,) = [each for each in overlay["images"] if each["name"] == "fencelog"]
+            (image,) = [each for each in overlay["images"] if "fencelog" in each["name"]]
             image["newTag"] = tag
 
         self.write_overlay(change)

@@ -20,6 +20,8 @@ RESTORE = "k8s/restore_zookeeper.sh "
 DRILLS = "kubectl -n fencelog create job --from=cronjob/drills"
 SERVERS = "kubectl -n fencelog get pods -l app.kubernetes.io/name=zookeeper"
 SUCCESSES = "kubectl -n fencelog get cronjobs"
+SERVER_LIST = "# overlay/kustomization.yaml\nconfigMapGenerator"
+RESIZE_ZOOKEEPER = "echo server.4="
 COMPONENTS = "# overlay/kustomization.yaml\ncomponents: [../k8s/components/backup"
 
 MIXED_S = 60.0
@@ -71,6 +73,63 @@ def lose_zookeeper(installed: Installation) -> None:
     if name not in cluster.type(typed.splitlines()[0]):
         raise CommandFailed(f"{name} is not among the backups")
     cluster.type(BACKUP_NAME.sub(name, typed.splitlines()[1]))
+
+
+def resize_zookeeper(installed: Installation) -> None:
+    """Five servers, one after the other; two of them are lost, and then removed for good."""
+    cluster = installed.cluster
+    written = yaml.safe_load(block(SERVER_LIST).text)
+    cluster.type("cp k8s/base/zoo.cfg overlay/")
+    installed.write_overlay(lambda overlay: overlay.update(written))
+    first, *rest = block(RESIZE_ZOOKEEPER).text.splitlines(keepends=True)
+    for number, listed in (
+        (4, first),
+        (5, first.replace("server.4", "server.5").replace("zookeeper-3", "zookeeper-4")),
+        (4, "sed -i /^server.5=/d overlay/zoo.cfg\n"),
+        (3, "sed -i /^server.4=/d overlay/zoo.cfg\n"),
+    ):
+        if number == 4 and len(installed.pods("zookeeper")) == 5:
+            lose_two_servers(installed)
+        set_servers(installed, number)
+        cluster.type(listed + "".join(rest))
+        installed.wait_ready()
+        expect_servers(installed, number)
+    installed.write_overlay(lambda overlay: overlay.pop("configMapGenerator"))
+
+
+def set_servers(installed: Installation, number: int) -> None:
+    """Have the overlay name another number of ZooKeeper servers, beside that of bookies."""
+
+    def change(overlay: dict[str, Any]) -> None:
+        others = [each for each in overlay["replicas"] if each["name"] != "zookeeper"]
+        overlay["replicas"] = [*others, {"name": "zookeeper", "count": number}]
+
+    installed.write_overlay(change)
+
+
+def expect_servers(installed: Installation, number: int) -> None:
+    """Wait until the leader is followed by all the others. Raises CommandFailed."""
+    mntr = "exec 3<>/dev/tcp/127.0.0.1/2181 && printf mntr >&3 && cat <&3"
+
+    def is_complete() -> bool:
+        said = [
+            installed.cluster.in_namespace("exec", f"zookeeper-{n}", "--", "bash", "-c", mntr)
+            for n in range(number)
+        ]
+        followed = [re.search(r"^zk_synced_followers\s+(\d+)", each, re.M) for each in said]
+        return [int(each[1]) for each in followed if each] == [number - 1]
+
+    wait_until(is_complete, f"one of {number} servers leads all the others", timeout_s=60)
+
+
+def lose_two_servers(installed: Installation) -> None:
+    """Two of five pods are deleted at once, and a topic is made before they are back."""
+    cluster = installed.cluster
+    lost = [pod for pod in installed.pods("zookeeper") if pod["metadata"]["name"][-1] in "04"]
+    names = [str(pod["metadata"]["name"]) for pod in lost]
+    cluster.in_namespace("delete", "pod", *names, "--grace-period=0", "--force")
+    cluster.fencelog("topic", "create", "default/with-three-of-five")
+    installed.wait_ready()
 
 
 def autoscale(installed: Installation) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.processes.k8s.cluster import Cluster, CommandFailed, say
 from tests.processes.k8s.images import find_earlier
-from tests.processes.k8s.installation import Installation
+from tests.processes.k8s.installation import PROD, Installation
 from tests.processes.k8s.scenarios import SCENARIOS, Scenario, choose_scenarios
 from tests.processes.k8s.table import Result, broken_promises, errors_text, table
 from tests.processes.k8s.target import NoCluster, Target, choose_target
@@ -123,6 +123,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="the version before this one: its archive, or a commit that it is made from; "
         "by default the last release",
     )
+    parser.add_argument(
+        "--overlay",
+        choices=("", PROD),
+        default="",
+        help="what the installation is made from: by default the overlay of OPERATIONS.md",
+    )
     return parser.parse_args(arguments)
 
 
@@ -133,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     results: list[Result] = []
     try:
-        scenarios = choose_scenarios(given.scenarios)
+        scenarios = choose_scenarios(given.scenarios, given.overlay)
         target = choose_target(
             os.environ,
             is_root=os.geteuid() == 0,
@@ -144,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         images = (given.images or given.place / "images").resolve()
         with lab_up(cluster):
             before = find_earlier(cluster, given.before, images)
-            installed = Installation(cluster, images, before)
+            installed = Installation(cluster, images, before, given.overlay)
             for result in play_all(scenarios, installed, keep=given.keep):
                 results.append(result)
                 write_results(results, given.place)

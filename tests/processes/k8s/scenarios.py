@@ -13,12 +13,13 @@ import yaml
 
 from tests.processes.k8s.cluster import CommandFailed, say, wait_until
 from tests.processes.k8s.document import block, part
-from tests.processes.k8s.installation import NEXT_TAG, PARTITIONS, TAG, TOPIC, Installation
+from tests.processes.k8s.installation import NEXT_TAG, PARTITIONS, PROD, TAG, TOPIC, Installation
 from tests.processes.k8s.maintenance import (
     AUTOSCALE,
     BACK_UP,
     DRILLS,
     FIRST_START,
+    RESIZE_ZOOKEEPER,
     RESTORE,
     SERVERS,
     SUCCESSES,
@@ -28,6 +29,7 @@ from tests.processes.k8s.maintenance import (
     lose_zookeeper,
     make_backup,
     mix_versions,
+    resize_zookeeper,
     run_drills,
 )
 from tests.processes.k8s.table import Limits
@@ -97,6 +99,7 @@ TYPED = (
         LOST_NODE_IS_OFF,
         LOST_NODE_IS_BACK,
         RESIZED,
+        RESIZE_ZOOKEEPER,
         SERVERS,
         SUCCESSES,
         REPAIR,
@@ -125,17 +128,19 @@ class Scenario:
     updates: bool = False
 
 
-def choose_scenarios(names: Sequence[str]) -> list[Scenario]:
+def choose_scenarios(names: Sequence[str], kind: str = "") -> list[Scenario]:
     """Return the scenarios of these names in the order of SCENARIOS, all without a name; the first
-    apply is always among them. Raises LookupError for a name that there is not."""
-    known = [scenario.name for scenario in SCENARIOS]
+    apply is always among them. ``kind``: that of the installation; what it has from its first apply
+    is not among them. Raises LookupError for a name that there is not."""
+    there = [each for each in SCENARIOS if kind != PROD or each.name not in IN_PROD]
+    known = [scenario.name for scenario in there]
     if unknown := [name for name in names if name not in known]:
         raise LookupError(f"no scenario {', '.join(unknown)}; there are {', '.join(known)}")
     chosen = {SCENARIOS[0].name, *names}
-    for each in reversed(SCENARIOS):  # What is needed stands before it, and may need another one.
+    for each in reversed(there):  # What is needed stands before it, and may need another one.
         if each.name in chosen and each.needs:
             chosen.add(each.needs)
-    return [each for each in SCENARIOS if not names or each.name in chosen]
+    return [each for each in there if not names or each.name in chosen]
 
 
 def do_nothing(installed: Installation) -> None:
@@ -147,9 +152,11 @@ def do_nothing(installed: Installation) -> None:
 
 
 def apply_first(installed: Installation) -> None:
-    installed.cluster.type(
-        part(FIRST_START, FIRST_START.strip(), "kubectl -n fencelog rollout status deployment")
-    )
+    typed = part(FIRST_START, FIRST_START.strip(), "kubectl -n fencelog rollout status deployment")
+    if installed.kind == PROD:  # Its bookies wait for the racks.
+        installed.cluster.type(FIRST_START)
+        installed.cluster.type(block(RACKS).text)
+    installed.cluster.type(typed)
     installed.wait_ready()
 
 
@@ -536,6 +543,7 @@ SCENARIOS = (
     Scenario("remove-bookies", remove_bookies, UNNOTICED, needs="add-bookies"),
     Scenario("resize-volumes", resize_volumes, UNNOTICED),
     Scenario("stop-zookeeper", stop_zookeeper, UNNOTICED),
+    Scenario("resize-zookeeper", resize_zookeeper, UNNOTICED),
     Scenario("add-components", add_components, UNNOTICED),
     Scenario("run-drills", run_drills, UNNOTICED, needs="add-components"),
     Scenario("back-up", make_backup, UNNOTICED, needs="add-components"),
@@ -547,3 +555,9 @@ SCENARIOS = (
     Scenario("protect-zookeeper", protect_zookeeper, UNNOTICED, needs="new-tag"),
 )
 """All scenarios. Nodes are broken while there are five bookies: a new ledger takes three."""
+
+IN_PROD = {
+    *("refuse-removal", "set-racks", "add-bookies", "remove-bookies"),
+    *("resize-zookeeper", "add-components", "autoscale"),
+}
+"""What is about another number of bookies or servers, or adds what the overlay `prod` has."""

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.processes.k8s.cluster import Cluster
-from tests.processes.k8s.installation import Installation
+from tests.processes.k8s.installation import PROD, Installation
+from tests.support.house import ROOT
 
 
 class Workloads:
@@ -23,8 +24,8 @@ class Workloads:
         return list(self._found)
 
 
-def installation(place: Path, *found: dict[str, Any]) -> Installation:
-    return Installation(cast("Cluster", Workloads(place, *found)), place)
+def installation(place: Path, *found: dict[str, Any], kind: str = "") -> Installation:
+    return Installation(cast("Cluster", Workloads(place, *found)), place, kind=kind)
 
 
 def workload(wanted: int, **status: int) -> dict[str, Any]:
@@ -64,3 +65,17 @@ def test_the_number_of_bookies_is_that_of_the_overlay(tmp_path: Path) -> None:
         found.set_bookies(number)
         overlay = yaml.safe_load((found.overlay / "kustomization.yaml").read_text("utf-8"))
         assert overlay["replicas"] == [{"name": "bookie", "count": number}]
+
+
+def test_an_installation_of_prod_has_the_images_of_the_test_and_the_bookies_of_prod(
+    tmp_path: Path,
+) -> None:
+    found = installation(tmp_path, kind=PROD)
+    found.overlay.mkdir()
+    found.set_tag("0.1.1")
+    overlay = yaml.safe_load((found.overlay / "kustomization.yaml").read_text("utf-8"))
+    assert overlay["resources"] == ["../k8s/overlays/prod"]
+    assert "replicas" not in overlay
+    written = yaml.safe_load((ROOT / "k8s/overlays/prod/kustomization.yaml").read_text("utf-8"))
+    (named,) = [each["newName"] for each in written["images"]]
+    assert {"name": named, "newName": named, "newTag": "0.1.1"} in overlay["images"]

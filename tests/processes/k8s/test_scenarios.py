@@ -14,10 +14,20 @@ from fencelog.ledgers.metastore.zookeeper_credentials import credentials_from
 from fencelog.ledgers.metastore.zookeeper_wire import CREATORS_ALONE, OPEN_TO_ALL
 from tests.processes.k8s.cluster import CommandFailed
 from tests.processes.k8s.document import OPERATIONS, block, blocks, part
-from tests.processes.k8s.maintenance import BACKUP_NAME, COMPONENTS, FIRST_START, RESTORE, UPDATE
+from tests.processes.k8s.installation import PROD
+from tests.processes.k8s.maintenance import (
+    BACKUP_NAME,
+    COMPONENTS,
+    FIRST_START,
+    RESIZE_ZOOKEEPER,
+    RESTORE,
+    SERVER_LIST,
+    UPDATE,
+)
 from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
 from tests.processes.k8s.scenarios import (
     CREDENTIALS,
+    IN_PROD,
     NEW_USERS,
     OTHER_USERS,
     PROTECT,
@@ -64,6 +74,16 @@ def test_what_a_scenario_needs_is_played_before_it() -> None:
     assert names("rotate-secret") == ["first-apply", "introduce-secret", "rotate-secret"]
     order = names()
     assert all(order.index(each.needs) < order.index(each.name) for each in SCENARIOS if each.needs)
+
+
+def test_prod_is_played_without_what_it_has_from_the_beginning() -> None:
+    assert {scenario.name for scenario in SCENARIOS} >= IN_PROD
+    every = [scenario.name for scenario in choose_scenarios((), PROD)]
+    assert every == [name for name in names() if name not in IN_PROD]
+    chosen = [scenario.name for scenario in choose_scenarios(("lose-zone",), PROD)]
+    assert chosen == ["first-apply", "lose-zone"]
+    with pytest.raises(LookupError, match="no scenario add-bookies"):
+        choose_scenarios(("add-bookies",), PROD)
 
 
 def test_a_name_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,6 +178,15 @@ def test_components_are_those_that_there_are() -> None:
     for begins in (COMPONENTS, CREDENTIALS):
         written = yaml.safe_load(block(begins).text)["components"]
         assert all((OPERATIONS.parent.parent / path[3:]).is_dir() for path in written)
+
+
+def test_the_fourth_server_is_added_to_the_three_of_the_base() -> None:
+    base = (OPERATIONS.parent / "base/zoo.cfg").read_text("utf-8")
+    listed = [line for line in base.splitlines() if line.startswith("server.")]
+    counts = yaml.safe_load(block(SERVER_LIST).text)["replicas"]
+    assert {"name": "zookeeper", "count": len(listed) + 1} in counts
+    added = block(RESIZE_ZOOKEEPER).text.splitlines()[0].split()[1]
+    assert [re.sub(r"(\.)3(=zookeeper-)2", r"\g<1>4\g<2>3", listed[-1])] == [added]
 
 
 def test_credentials_come_beside_what_the_overlay_has() -> None:
