@@ -58,9 +58,10 @@ _JARS = {
     "org.eclipse.jetty:jetty-servlet": "9.4.56.v20240826",
     "io.dropwizard.metrics:metrics-core": "4.1.12.1",
     "org.xerial.snappy:snappy-java": "1.1.10.5",
+    "ch.qos.logback:logback-classic": "1.2.13",
 }
-"""What runs a server and shows its metrics; ZooKeeper's own list leaves the last three to whoever
-packs it. What these need comes with them."""
+"""What runs a server, shows its metrics and writes its log; ZooKeeper's own list leaves the last
+four to whoever packs it. What these need comes with them."""
 _UNUSED_JARS = "netty-tcnative-*"
 """TLS in machine code, for six platforms."""
 
@@ -72,8 +73,16 @@ _ENTRY_POINT = """#!/bin/bash
 exec "$@"
 """
 _ZK_SERVER = """#!/bin/bash
-exec java $SERVER_JVMFLAGS -cp '/zookeeper/*' \\
+exec java $SERVER_JVMFLAGS -cp '/conf:/zookeeper/*' \\
   org.apache.zookeeper.server.quorum.QuorumPeerMain "${2:-/conf/zoo.cfg}"
+"""
+
+_LOGBACK = """<configuration>
+  <appender name="CONSOLE" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="CONSOLE"/></root>
+</configuration>
 """
 
 
@@ -164,6 +173,7 @@ def make_zookeeper(root: Path, scratch: Path) -> Image:
     add_user(root, "zookeeper", 1000)
     for name in ("data", "datalog", "logs", "conf"):
         (root / name).mkdir()
+    write(root / "conf/logback.xml", _LOGBACK)
     (java,) = root.glob("usr/lib/jvm/java-17-openjdk-*/bin")
     return Image(
         root,

@@ -64,6 +64,8 @@ class Installation:
         self.kind = kind
         self.overlay = cluster.place / "overlay"
         self.load_node = ""
+        self.leader_was_lost = False
+        """Whether the scenario has broken the node of ZooKeeper's leader."""
 
     def check_that_it_is_free(self) -> None:
         """Check that nobody's installation is there. Raises CommandFailed."""
@@ -224,6 +226,16 @@ class Installation:
         for partition in range(PARTITIONS):
             what = f"partition {partition} is unloaded"
             wait_until(partial(unload, partition), what, timeout_s=120)
+
+    def zookeeper_servers(self) -> dict[str, dict[str, str]]:
+        """Return what each server of ZooKeeper says of itself, by its pod."""
+        mntr = ("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/2181 && printf mntr >&3 && cat <&3")
+        found = {}
+        for pod in self.pods("zookeeper"):
+            name = str(pod["metadata"]["name"])
+            said = self.cluster.in_namespace("exec", name, "--", *mntr)
+            found[name] = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
+        return found
 
     # -- the load ----------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -109,17 +110,17 @@ def set_servers(installed: Installation, number: int) -> None:
 
 def expect_servers(installed: Installation, number: int) -> None:
     """Wait until the leader is followed by all the others. Raises CommandFailed."""
-    mntr = "exec 3<>/dev/tcp/127.0.0.1/2181 && printf mntr >&3 && cat <&3"
 
     def is_complete() -> bool:
-        said = [
-            installed.cluster.in_namespace("exec", f"zookeeper-{n}", "--", "bash", "-c", mntr)
-            for n in range(number)
-        ]
-        followed = [re.search(r"^zk_synced_followers\s+(\d+)", each, re.M) for each in said]
-        return [int(each[1]) for each in followed if each] == [number - 1]
+        servers = installed.zookeeper_servers()
+        led = [each["zk_synced_followers"] for each in servers.values() if is_leader(each)]
+        return len(servers) == number and led == [str(number - 1)]
 
     wait_until(is_complete, f"one of {number} servers leads all the others", timeout_s=60)
+
+
+def is_leader(server: Mapping[str, str]) -> bool:
+    return server.get("zk_server_state") == "leader"
 
 
 def lose_two_servers(installed: Installation) -> None:

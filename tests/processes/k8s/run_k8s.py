@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tests.processes.k8s.cluster import Cluster, CommandFailed, say
@@ -41,7 +42,8 @@ def play(scenario: Scenario, installed: Installation) -> Result:
         result.notes.append("the same image before and after")
     say(f"{scenario.name}")
     began = time.monotonic()
-    has_load = scenario.limits is not None
+    limits, has_load = scenario.limits, scenario.limits is not None
+    installed.leader_was_lost = False
     try:
         if has_load:
             installed.ask_load("begin")
@@ -60,7 +62,10 @@ def play(scenario: Scenario, installed: Installation) -> Result:
             result.account = installed.ask_load("verify")
     except CommandFailed as failed:
         result.broken.append(str(failed))
-    result.broken += broken_promises(result, scenario.limits)
+    if installed.leader_was_lost and limits is not None:
+        result.notes.append("with ZooKeeper's leader")
+        limits = replace(limits, gap_s=limits.gap_s + limits.leader_s)
+    result.broken += broken_promises(result, limits)
     if result.window is not None:
         longest = result.window["gaps"][0]
         say(

@@ -26,6 +26,7 @@ from tests.processes.k8s.maintenance import (
     UPDATE,
     add_components,
     autoscale,
+    is_leader,
     lose_zookeeper,
     make_backup,
     mix_versions,
@@ -38,7 +39,11 @@ UNNOTICED = Limits(gap_s=1.0, errors=False)
 LOST_OWNER = Limits(gap_s=6.0, errors=True)
 """The owner's session ends after six seconds, and another broker opens its partitions."""
 
-LOST_NODE = Limits(gap_s=12.0, errors=True)
+LOST_LEADER_S = 9.0
+"""ZooKeeper's other servers notice after five seconds (`syncLimit`), elect one of them, and every
+session begins anew with it."""
+
+LOST_NODE = Limits(gap_s=12.0, errors=True, leader_s=LOST_LEADER_S)
 """An answer that never comes costs a client five seconds, and the Service still names pods of the
 node: to those of a lost owner, one time-out and some attempts to connect are added."""
 
@@ -46,7 +51,7 @@ RESTORED = Limits(gap_s=420.0, errors=True)
 """Everything stops and starts: two minutes for bookies to stop, and the rest for images, volumes,
 elections and copies of files."""
 
-PAUSED_NODE = Limits(gap_s=26.0, errors=True)
+PAUSED_NODE = Limits(gap_s=26.0, errors=True, leader_s=LOST_LEADER_S)
 """A machine that stands still takes connections: while the Service names it, every second attempt
 of a client ends there, after five seconds. Five in a row are allowed for."""
 
@@ -264,6 +269,9 @@ def victim(installed: Installation) -> Victim:
             moved = ("brokers", "unload", TOPIC, str(partition), "--to", broker)
             installed.cluster.fencelog(*moved)
     say(f"  {node} has {broker}, the owner of partitions 0 and 1")
+    leaders = {name for name, said in installed.zookeeper_servers().items() if is_leader(said)}
+    beside = {pod["metadata"]["name"] for pod in pods_of(installed, node)}
+    installed.leader_was_lost = bool(leaders & beside)
     return Victim(node, pods[0]["status"]["podIP"])
 
 

@@ -15,10 +15,12 @@ _HEADER = (
 @dataclass(frozen=True)
 class Limits:
     """What clients may notice of a scenario. ``gap_s``: the longest time between two
-    acknowledgements of a client; ``errors``: whether any append may fail."""
+    acknowledgements of a client; ``errors``: whether any append may fail; ``leader_s``: the time
+    that is added where ZooKeeper's leader was on a node that is broken."""
 
     gap_s: float
     errors: bool
+    leader_s: float = 0.0
 
 
 @dataclass
