@@ -39,6 +39,9 @@ from fencelog.ledgers.host import Host
 
 __all__ = ["AckResult", "DeadLetters", "PulledMessage", "Subscriptions", "partition_of_ack_id"]
 
+_DECIDED_BY_CONSUMERS = (ErrorCode.SUBSCRIPTION_BUSY, ErrorCode.LIMIT_REACHED)
+"""The refusals that a later owner may not make, as the consumers are others there."""
+
 
 class Subscriptions(SubscriptionTable):
     """The subscriptions of one partition.
@@ -86,7 +89,7 @@ class Subscriptions(SubscriptionTable):
         to the consumer.
 
         Values and keys take ``max_bytes`` at most, unless it is one message. Raises
-        SUBSCRIPTION_BUSY, LIMIT_REACHED, RATE_LIMITED, BAD_REQUEST, what reading raises.
+        SUBSCRIPTION_BUSY, LIMIT_REACHED, NO_OWNER, RATE_LIMITED, BAD_REQUEST, what reading raises.
         """
         check_consumer(consumer)
         lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
@@ -95,24 +98,28 @@ class Subscriptions(SubscriptionTable):
         if limit is not None:
             allowed = await limit.admit(ReadLimits(max_messages, max_bytes))
             max_messages, max_bytes, _ = allowed
-        async with subscription.turn:
-            self._deliveries += 1
-            pull = PullOperation(
-                subscription,
-                consumer,
-                partition=self._partition,
-                epoch=self._epoch,
-                delivery=self._deliveries,
-                host=self._host,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                lease_s=lease_s,
-            )
-            pulled = await pull.run()
-            self._count(pulled)
-            if limit is not None:
-                limit.take(len(pulled), sum(len(each.message.value) for each in pulled))
-            return pulled
+        try:
+            async with subscription.turn:
+                self._deliveries += 1
+                pull = PullOperation(
+                    subscription,
+                    consumer,
+                    partition=self._partition,
+                    epoch=self._epoch,
+                    delivery=self._deliveries,
+                    host=self._host,
+                    max_messages=max_messages,
+                    max_bytes=max_bytes,
+                    lease_s=lease_s,
+                )
+                pulled = await pull.run()
+        except FencelogError as refusal:
+            await self._confirm(refusal)
+            raise
+        self._count(pulled)
+        if limit is not None:
+            limit.take(len(pulled), sum(len(each.message.value) for each in pulled))
+        return pulled
 
     def _count(self, pulled: Sequence[PulledMessage]) -> None:
         self._metrics.delivered_messages += len(pulled)
@@ -122,8 +129,8 @@ class Subscriptions(SubscriptionTable):
     async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
         """Wait until a pull may return messages; return True then, False after ``wait_ms``. A
         waiting consumer is present; the wait has no other effects. Raises SUBSCRIPTION_BUSY,
-        RATE_LIMITED if there are messages that may not be delivered until then, or the error with
-        which the log was closed."""
+        NO_OWNER, RATE_LIMITED if there are messages that may not be delivered until then, or the
+        error with which the log was closed."""
         subscription = self._use(info)
         subscription.begin_wait(consumer)
         self._waiting[subscription] = None
@@ -144,6 +151,9 @@ class Subscriptions(SubscriptionTable):
                 until = deadline if change is None else min(deadline, change)
                 await subscription.notifier.wait(ceil((until - now) * 1000))
                 self._use(info)
+        except FencelogError as refusal:
+            await self._confirm(refusal)
+            raise
         finally:
             subscription.end_wait(consumer)
             if not subscription.waits:
@@ -153,17 +163,21 @@ class Subscriptions(SubscriptionTable):
         self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False
     ) -> None:
         """Make the consumer present for ``lease_ms``, as if it had pulled; ``renew``: only if it is
-        known. Raises SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, or the error with which the log
-        was closed."""
+        known. Raises SUBSCRIPTION_BUSY, LIMIT_REACHED, NO_OWNER, BAD_REQUEST, or the error with
+        which the log was closed."""
         lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
         subscription = self._use(info)
-        async with subscription.turn:
-            subscription.refresh()
-            now = self._loop.time()
-            if renew:
-                subscription.heard_of(consumer, now + lease_s)
-            else:
-                subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
+        try:
+            async with subscription.turn:
+                subscription.refresh()
+                now = self._loop.time()
+                if renew:
+                    subscription.heard_of(consumer, now + lease_s)
+                else:
+                    subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
+        except FencelogError as refusal:
+            await self._confirm(refusal)
+            raise
 
     # -- requests of consumers -------------------------------------------------------------------
 
@@ -210,7 +224,7 @@ class Subscriptions(SubscriptionTable):
                 field="through",
             )
         if consumer is not None:
-            dispatch.check_holder(consumer, self._loop.time())
+            await self._check_holder(dispatch, consumer)
         if not self._is_known(subscription, parsed):
             await self._cursors.settled()  # the seek that made it stale
             return AckResult(0, [ack_id])
@@ -263,6 +277,20 @@ class Subscriptions(SubscriptionTable):
         return offset
 
     # -- internals -------------------------------------------------------------------------------
+
+    async def _check_holder(self, dispatch: OrderedDispatch, consumer: str) -> None:
+        try:
+            dispatch.check_holder(consumer, self._loop.time())
+        except FencelogError as refusal:
+            await self._confirm(refusal)
+            raise
+
+    async def _confirm(self, refusal: FencelogError) -> None:
+        """Verify, before a refusal that other consumers are the reason of, that this is still the
+        owner: its successor may have none. Raises NO_OWNER, or the error with which the log was
+        closed."""
+        if refusal.code in _DECIDED_BY_CONSUMERS:
+            await self._reader.check_owner()
 
     def _owed_s(self) -> float:
         limit = self._rate.limit

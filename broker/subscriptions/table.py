@@ -113,11 +113,13 @@ class SubscriptionTable:
         """Create the cursor if there is none yet; it is durable when this returns.
 
         It begins at ``start_offset``, otherwise at ``info.start``, but within the log. Raises
-        LIMIT_REACHED, OVERLOADED, STATE_UNKNOWN, or the error with which the log has ended.
+        LIMIT_REACHED, NO_OWNER, OVERLOADED, STATE_UNKNOWN, or the error with which the log has
+        ended.
         """
         if self._cursors.find(info.subscription_id) is None:
             count = len(self._cursors.ids())
             if count >= self.policy.max_subscriptions:
+                await self._reader.check_owner()  # a later one may have fewer
                 raise FencelogError(
                     ErrorCode.LIMIT_REACHED, f"partition {self._partition} has {count} cursors"
                 )

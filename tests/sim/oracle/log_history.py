@@ -254,6 +254,11 @@ class LogHistory:
         if offset <= known_end:
             self.violate(25, f"{offset} is denied, the log was known to reach {known_end}")
 
+    @property
+    def newest_epoch(self) -> int:
+        """Return the epoch of the last takeover."""
+        return max(self.begins, default=0)
+
     def begin_shown(self, offset: int, epoch: int) -> None:
         """The owner of that epoch said that the log begins there."""
         if offset < self.starts.get(epoch, 0):

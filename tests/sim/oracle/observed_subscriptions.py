@@ -4,7 +4,8 @@ that call it directly, and by the service's own endpoints (``topics/called_subsc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fencelog.broker.partition.partition_log import PartitionLog
@@ -41,9 +42,14 @@ class ObservedSubscriptions:
         began_s, seeks = loop.time(), view.seeks
         view.pulling[consumer] += 1
         try:
-            messages = await self._real.pull(
-                info, consumer, max_messages=max_messages, max_bytes=max_bytes, lease_ms=lease_ms
-            )
+            with self._judged():
+                messages = await self._real.pull(
+                    info,
+                    consumer,
+                    max_messages=max_messages,
+                    max_bytes=max_bytes,
+                    lease_ms=lease_ms,
+                )
         except (FencelogError, asyncio.CancelledError):
             view.pulling[consumer] -= 1
             history.check_leases(self._leases(), instance)
@@ -64,6 +70,30 @@ class ObservedSubscriptions:
                 message.offset, history.seeks_begun, instance.epoch
             )
         return messages
+
+    async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
+        with self._judged():
+            return await self._real.wait(info, consumer, wait_ms)
+
+    async def hold(
+        self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False
+    ) -> None:
+        with self._judged():
+            await self._real.hold(info, consumer, lease_ms=lease_ms, renew=renew)
+
+    async def open(self, info: SubscriptionInfo) -> None:
+        with self._judged():
+            await self._real.open(info)
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """Judge a refusal, which is final for a client that hears of no other owner."""
+        newest_epoch = self.history.log.newest_epoch
+        try:
+            yield
+        except FencelogError as error:
+            self.history.turned_away(error, self.instance, newest_epoch)
+            raise
 
     def _leases(self) -> dict[int, str]:
         """Return the holder of each message, by offset, in the owner's view."""
@@ -97,7 +127,8 @@ class ObservedSubscriptions:
         below = range(history.log.start_offset, given.offset + 1)
 
         async def ack() -> tuple[AckResult, Sequence[int]]:
-            result = await self._real.ack_through(info, ack_id, consumer)
+            with self._judged():
+                result = await self._real.ack_through(info, ack_id, consumer)
             history.called_stale(result.stale, self.instance)
             return result, below if result.stale else ()
 

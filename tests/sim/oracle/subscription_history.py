@@ -15,9 +15,13 @@ from typing import Protocol
 from fencelog.broker.registry.subscription_config import KEY_SHARED, ORDERED, SubscriptionInfo
 from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
 from fencelog.broker.subscriptions.batch import DELIVER_AT
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.owner_view import Ask, View
 from tests.sim.oracle.state_watch import DurableCursor
+
+DECIDED_BY_OTHERS = (ErrorCode.SUBSCRIPTION_BUSY, ErrorCode.LIMIT_REACHED)
+"""The refusals for the reason that other consumers, or cursors, take the place."""
 
 
 class Owner(Protocol):
@@ -277,6 +281,17 @@ class SubscriptionHistory:
             if given.epoch > epoch:
                 self.violate(25, f"epoch {epoch} calls {given.offset} of {given.epoch} stale")
                 return
+
+    def turned_away(self, error: FencelogError, owner: Owner, newest_epoch: int) -> None:
+        """Check that an owner did not say for certain that others take the place if it had been
+        replaced when it was asked: those of its successor are others (25)."""
+        if error.code not in DECIDED_BY_OTHERS:
+            return
+        self.log.counts[f"turned away: {error.code.slug}"] += 1
+        if newest_epoch > owner.epoch:
+            self.violate(
+                25, f"epoch {owner.epoch} says {error.code.slug}, {newest_epoch} had begun"
+            )
 
     def refusing(self, offsets: Iterable[int], owner: Owner) -> None:
         """A consumer has given these back, which it had."""

@@ -8,6 +8,7 @@ from fencelog.broker.ledger_list.codec import encode_ledger_list
 from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from fencelog.ledgers.record_batch import Message
 from tests.sim.metadata.watch import MetadataWatch
@@ -254,6 +255,20 @@ def test_definite_answers_of_who_was_replaced_are_seen() -> None:
     assert one.violations == []
     one.seen.called_stale(ack_ids, one.owner(1))
     assert "epoch 1 calls 0 of 2 stale" in one.violations[0]
+
+
+def test_who_was_replaced_turns_nobody_away_for_others() -> None:
+    busy = FencelogError(ErrorCode.SUBSCRIPTION_BUSY, "another one")
+    full = FencelogError(ErrorCode.LIMIT_REACHED, "too many")
+    gone = FencelogError(ErrorCode.NO_OWNER, "who knows")
+    one = Deliveries("exclusive")
+    for error in (busy, full, gone):
+        one.seen.turned_away(error, one.owner(2), 2)
+    one.seen.turned_away(gone, one.owner(1), 2)
+    assert one.violations == []
+    for error in (busy, full):
+        one.seen.turned_away(error, one.owner(1), 2)
+    assert [text.split(": ")[0] for text in one.violations] == ["invariant 25"] * 2
 
 
 class Lists:

@@ -15,7 +15,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
-from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConfig
+from fencelog.broker.registry.subscription_config import (
+    EXCLUSIVE,
+    SHARED,
+    TYPES,
+    SubscriptionConfig,
+)
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_forwards import CUT_ANSWERS
 from tests.sim.plan.topic_plan import (
@@ -26,7 +31,7 @@ from tests.sim.plan.topic_plan import (
     TopicPlan,
     late_servers,
 )
-from tests.sim.topics.rover import faults_of_rover
+from tests.sim.topics.rover import SUBSCRIPTIONS, faults_of_rover
 
 EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
 """Of so many seeds in a row those with these remainders are staged."""
@@ -43,6 +48,9 @@ RARELY_DRAWN = ("mute", "power loss")
 LENGTH_MS = 3_000
 BROKERS = 3
 """Enough for one that passes on, a previous owner and the present one."""
+
+STRAYS = 2
+"""The consumers of each subscription in such a history."""
 
 ROVING_MS = 10_000
 """Long enough for several owners, each of which is replaced."""
@@ -110,18 +118,30 @@ def usurpers(random: Random, plan: TopicPlan) -> Iterator[Fault]:
 
 
 def _unaware(random: Random, plan: TopicPlan) -> TopicPlan:
-    """Consumers ask any owner for what one of them knows (``topics/rover.py``). The producer stays
-    with the newest owner, so that the others do not learn from an entry that they were replaced."""
+    """Consumers ask any owner for what one of them knows (``topics/rover.py``), those of the second
+    subscription for the only place. The producer stays with the newest owner, so that the others do
+    not learn from an entry that they were replaced."""
     stray = replace(_consumer(random, "c1"), strays=True)
     subscription = _subscription(random)
-    config = replace(subscription.config, type="shared")
+    shared = replace(subscription.config, type=SHARED)
+    exclusive = replace(subscription.config, type=EXCLUSIVE)
     return replace(
         plan,
         brokers=BROKERS,
-        overrides={**plan.overrides, "roll_entries": 1_000},
+        overrides={
+            **plan.overrides,
+            "roll_entries": 1_000,
+            "max_subscriptions": SUBSCRIPTIONS + 1,
+        },
         producers=(producer(random, "p1", "none", wanders=0.1),),
-        subscriptions=(replace(subscription, config=config),),
-        consumers=(stray, replace(stray, machine="c2")),
+        subscriptions=(
+            replace(subscription, config=shared),
+            replace(subscription, name="s2", config=exclusive),
+        ),
+        consumers=tuple(
+            replace(stray, machine=f"c{number}", subscription=(number - 1) // STRAYS)
+            for number in range(1, 2 * STRAYS + 1)
+        ),
         faults=(*usurpers(random, replace(plan, brokers=BROKERS)), *rarely_drawn(plan)),
     )
 

@@ -60,7 +60,7 @@ class CalledSubscriptions(ObservedSubscriptions):
         self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False
     ) -> None:
         call, began_s = self._begun(info), asyncio.get_running_loop().time()
-        await self._real.hold(info, consumer, lease_ms=lease_ms, renew=renew)
+        await super().hold(info, consumer, lease_ms=lease_ms, renew=renew)
         self._calls.held(
             call,
             self.instance,

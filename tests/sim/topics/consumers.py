@@ -171,7 +171,7 @@ class Consumer:
             info, self._name, max_messages=count, max_bytes=READ_BYTES
         )
         if not messages:
-            await instance.subscriptions.wait(info, self._name, WAIT_MS)
+            await self._at(instance).wait(info, self._name, WAIT_MS)
         return messages
 
     async def _acknowledged(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:

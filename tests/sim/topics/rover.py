@@ -6,7 +6,7 @@ goes on from there and gives ids out, of messages that it still has in memory. W
 owner has found, and whatever seeks it takes, these ids say nothing there (invariant 19).
 
 And a consumer that strays: it asks an owner that was replaced, and does not know it yet, for what
-its successor has (invariant 25).
+its successor has, and for a place that others have taken there (invariant 25).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.plan.plan import Fault, Moment
@@ -44,8 +45,14 @@ meanwhile."""
 EACH_MS = 2_400
 """The time from cutting one owner off until the next one is."""
 
-PULLS, SEEKS, ACKS = 0.5, 0.6, 0.8
+PULLS, SEEKS, ACKS, PLACES = 0.5, 0.6, 0.75, 0.85
 """The shares of a ``Stray``'s requests, each with those before it: the rest refuses or extends."""
+
+FURTHER = "further-"
+"""The beginning of the ids of cursors that belong to one consumer."""
+
+SUBSCRIPTIONS = 2
+"""The subscriptions that come before these."""
 
 
 class Outcome(Enum):
@@ -151,6 +158,8 @@ class Stray(Consumer):
                 await self.seek(self._subscription.log.known_end)
             elif what < ACKS:
                 await self._ask(partial(self._acknowledged_elsewhere, self._newest()))
+            elif what < PLACES:
+                await self._ask(self._opened_or_dropped)
             elif self._chance.random() < 0.5:
                 await self.refuse(self._newest())
             else:
@@ -168,6 +177,21 @@ class Stray(Consumer):
         epoch = self._subscription.given[pulled[0].ack_id].epoch
         if epoch != instance.epoch:
             await self._acknowledged(pulled, instance)
+
+    async def _opened_or_dropped(self, instance: PartitionLog) -> None:
+        """Open a cursor of its own, or drop it: there is a place for one, and others want it. An
+        owner that was replaced is asked only for what it refuses, see above."""
+        cursors, log, own = self._at(instance), self._subscription.log, f"{FURTHER}{self._name}"
+        there: list[str] = cursors.all()
+        is_newest = instance.epoch == log.newest_epoch
+        is_full = len(there) >= instance.subscriptions.policy.max_subscriptions
+        if sum(not each.startswith(FURTHER) for each in there) < SUBSCRIPTIONS:
+            return
+        if own not in there and (is_newest or is_full):
+            await cursors.open(SubscriptionInfo(own, own, SubscriptionConfig(), "earliest"))
+        elif own in there and is_newest:
+            log.state.may_be_dropped.add(own)
+            await cursors.drop(own)
 
 
 def _serves(broker: Broker) -> bool:

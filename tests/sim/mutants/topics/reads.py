@@ -106,6 +106,32 @@ DENIED: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "busy-at-who-was-replaced",
+        "SEMANTICS.md, consumers",
+        "A consumer is turned away for another one without a look at the list of ledgers.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.subscriptions",
+                "Subscriptions._confirm",
+                "            await self._reader.check_owner()\n",
+                "            self._reader.check_open()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-place-at-who-was-replaced",
+        "SEMANTICS.md, consumers",
+        "Cursors are counted without a look at the list of ledgers.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.table",
+                "SubscriptionTable.open",
+                "                await self._reader.check_owner()  # a later one may have fewer\n",
+                "",
+            ),
+        ),
+    ),
 )
 """What an owner that was replaced says for certain, and its successor knows better."""
 

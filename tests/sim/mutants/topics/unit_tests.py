@@ -47,6 +47,10 @@ TESTS = {
         "refused-by-an-earlier-delivery",
         "later-acks-count-as-durable",
     ),
+    "tests/broker/subscriptions/test_replaced_owners.py": (
+        "busy-at-who-was-replaced",
+        "no-place-at-who-was-replaced",
+    ),
     "tests/broker/dispatch/test_dispatch.py": (
         "key-shared-two-owners",
         "lease-given-twice",
