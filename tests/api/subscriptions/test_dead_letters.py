@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencelog.api.subscriptions.dead_letters import dead_letter, replayed
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.names import TopicName
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -177,6 +178,33 @@ async def test_a_letter_that_cannot_go_back_stays(
     assert (answer.status_code, answer.json()["replayed"]) == (503, 0)
     monkeypatch.undo()
     assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_letter_of_unknown_outcome_goes_back_once(
+    two: list[Site], monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    a, b = two
+    await subscribe(a, max_deliveries=1)
+    await post(a, "bad")
+    await kill(a, 1)
+    await dead(a, f"{a.name.topic}-s-dead", 1)
+    log = await a.broker.partition(a.name, 0)
+    real = log.append_message
+
+    def unknown(message: Message, conditions: Any = None) -> AppendFuture:
+        if is_there:
+            real(message, conditions)
+        future: AppendFuture = asyncio.get_running_loop().create_future()
+        future.set_exception(FencelogError(ErrorCode.APPEND_UNKNOWN, "the answer was lost"))
+        return future
+
+    monkeypatch.setattr(log, "append_message", unknown)
+    answer = await a.http.post(f"{a.sub}:replay-dead-letters")
+    assert (answer.status_code, answer.json()["replayed"]) == (504, 0)
+    monkeypatch.undo()
+    assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+    assert texts(await pull_all(a)) == ["bad"]
 
 
 async def test_letters_do_not_go_where_others_may_not_append(two: list[Site]) -> None:

@@ -14,8 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from fencelog.api.subscriptions.dead_letters import REPLAY_FOR
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.log_history import AGAIN, LogHistory
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +54,11 @@ class Call:
 
 CALL: ContextVar[Call | None] = ContextVar("CALL", default=None)
 """The call that is being served, wherever that is."""
+
+
+def is_replayed(message: Mapping[str, Any]) -> bool:
+    """Tell whether a message, as clients are told it, is a dead letter that came back."""
+    return REPLAY_FOR in message.get("headers", ())
 
 
 class CallHistory:
@@ -147,7 +153,10 @@ class CallHistory:
                 self.violate(26, f"{call.name} is told {partition}/{offset}, nobody gave it that")
                 continue
             lease.arbiter, lease.from_s = call.arbiter, max(lease.from_s, now_s)
-            self._logs[partition].seen(offset, (message["text"].encode(),), "told")
+            payload = message["text"].encode()
+            if is_replayed(message):
+                payload = AGAIN + payload
+            self._logs[partition].seen(offset, (payload,), "told")
             self._tells(ack_id, lease)
         missing = self._not_lost(call) - told.keys()
         if missing:

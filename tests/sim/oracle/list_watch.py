@@ -3,6 +3,7 @@ I8, I9, I13): what the store has is the truth, whatever a broker believes."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 
 from fencelog.broker.ledger_list.codec import decode_ledger_list
@@ -26,6 +27,8 @@ class LedgerListWatch:
         self.ledger_lists: dict[int, LedgerList] = {}
         self.listed: set[int] = set()
         """Ledgers that a ledger list has had."""
+        self._topic_id: str | None = None
+        """The topic of the logs: the first one that has a list."""
         cluster.subscribe(self._changed)
 
     def _changed(self, path: str) -> None:
@@ -33,7 +36,11 @@ class LedgerListWatch:
         if path.startswith(f"{LEDGERS_PATH}/") and len(parts) == 4:
             self._ledger_changed(int(parts[2], 16) << 16 | int(parts[3], 16))
         elif path.startswith(f"{LOGS_PATH}/") and len(parts) == 4:
-            self._ledger_list_changed(path, int(parts[3]))
+            self._topic_id = self._topic_id or parts[2]
+            if parts[2] == self._topic_id:
+                self._ledger_list_changed(path, int(parts[3]))
+            else:
+                self._other_list_changed(path)
 
     def _ledger_changed(self, ledger_id: int) -> None:
         if self.history.latest(ledger_id) is not None:
@@ -61,6 +68,11 @@ class LedgerListWatch:
         self.listed |= now.ledgers
         for ledger_id in sorted(now.ledgers & self.history.deleted):
             log.violate(16, f"ledger {ledger_id} is listed, and was deleted (I4)")
+
+    def _other_list_changed(self, path: str) -> None:
+        """Note the ledgers of a topic of dead letters, of which no more is watched here."""
+        with suppress(FencelogError):  # it is gone
+            self.listed |= decode_ledger_list(self._cluster.get(path).value).ledgers
 
     def _check(self, log: LogHistory, before: LedgerList, now: LedgerList) -> None:
         if now.token == before.token:

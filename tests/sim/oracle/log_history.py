@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fencelog.api.subscriptions.dead_letters import REPLAY_FOR
 from fencelog.broker.append.conditions import (
     FORGOTTEN,
     NO_CONDITIONS,
@@ -30,6 +31,9 @@ from tests.sim.oracle.state_watch import StateWatch
 
 NAME = "sim-name"
 """The header that tells which message an empty one is."""
+
+AGAIN = b"again/"
+"""The beginning of the payload of a dead letter that came back."""
 
 
 Asking = Callable[[PartitionLog, Callable[[], AppendFuture]], AppendFuture]
@@ -71,8 +75,12 @@ class Sent:
 
 
 def payload_of(message: Message) -> bytes:
-    """The bytes that tell it from all others: its value, or its name if that is empty."""
-    return bytes(message.value) or dict(message.headers).get(NAME, b"")
+    """The bytes that tell it from all others: its value, or its name if that is empty. A dead
+    letter that came back has the value that it had."""
+    value = bytes(message.value)
+    if message.headers and any(name == REPLAY_FOR for name, _ in message.headers):
+        return AGAIN + value.removeprefix(AGAIN)
+    return value or dict(message.headers).get(NAME, b"")
 
 
 @dataclass(slots=True)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fencelog.broker.broker import Broker
 from fencelog.broker.registry.subscription_config import KEY_SHARED, ORDERED, SubscriptionInfo
 from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
 from fencelog.broker.subscriptions.batch import DELIVER_AT
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.log_history import LogHistory, payload_of
 from tests.sim.oracle.owner_view import Ask, View
 from tests.sim.oracle.state_watch import DurableCursor
 
@@ -76,8 +77,8 @@ class SubscriptionHistory:
     """Deliveries by ack id."""
     is_open: bool = False
     """True if there is a cursor, and it is durable."""
-    letters: DeadLetters | None = None
-    """The destination of its dead letters."""
+    letters: Callable[[Broker], DeadLetters] | None = None
+    """Gives the way of its dead letters from a broker."""
     desperate: set[int] = field(default_factory=set)
     """Messages that were delivered as often as allowed, and may be in flight to the dead letter
     topic."""
@@ -162,7 +163,7 @@ class SubscriptionHistory:
         if len({message.offset for message in messages}) < len(messages):
             self.violate(18, f"handed out twice at once: {[each.offset for each in messages]}")
         for message in messages:
-            self.log.seen(message.offset, (message.message.value,), "pulled")
+            self.log.seen(message.offset, (payload_of(message.message),), "pulled")
         if view.seeks != seeks:
             view.unsure.update(message.offset for message in messages)
             return  # it may have begun before the seek, and then these are with nobody
@@ -200,7 +201,7 @@ class SubscriptionHistory:
         most = self.info.config.max_deliveries
         if most is not None and message.attempt >= most:
             self.desperate.add(offset)
-        name = self.log.only_for.get(message.message.value, self.info.name)
+        name = self.log.only_for.get(payload_of(message.message), self.info.name)
         if name != self.info.name:
             self.violate(18, f"{offset} is for {name} alone")
         self._check_due(message)

@@ -70,6 +70,8 @@ class CallPlan(TopicPlan):
 
     config: SubscriptionConfig
     callers: tuple[CallerPlan, ...]
+    replays: bool = False
+    """True if dead letters are replayed (``letters/plan.py``)."""
 
 
 def has_calls(seed: int) -> bool:
@@ -79,7 +81,7 @@ def has_calls(seed: int) -> bool:
 
 def draw_call_plan(seed: int) -> CallPlan:
     """Draw everything that the seed decides in advance."""
-    plan = _Draw(Random(f"call plan {seed}")).plan(seed)
+    plan = plain_call_plan(Random(f"call plan {seed}"), seed)
     random = Random(f"call plan {seed}, staged")
     stage = seed // EVERY % STAGES
     if stage == BROKEN:
@@ -87,6 +89,11 @@ def draw_call_plan(seed: int) -> CallPlan:
     if stage == ONE_CONSUMER:
         return _one_consumer(random, plan)
     return _silent_amid(random, plan) if stage == SILENT_AMID else plan
+
+
+def plain_call_plan(random: Random, seed: int) -> CallPlan:
+    """Draw a plan without a stage."""
+    return _Draw(random).plan(seed)
 
 
 def _broken(random: Random, plan: CallPlan) -> CallPlan:

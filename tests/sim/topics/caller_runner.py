@@ -13,6 +13,9 @@ from fencelog.broker.broker import Broker
 from fencelog.broker.registry.subscription_config import EXCLUSIVE, SubscriptionInfo
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process
+from tests.sim.ledgers.cluster import Cluster
+from tests.sim.letters.history import LetterHistory
+from tests.sim.letters.replayer import Replayer
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -29,12 +32,18 @@ from tests.sim.topics.brokers import (
     start_brokers,
 )
 from tests.sim.topics.callers import NAME, Caller
-from tests.sim.topics.clients import Clients
+from tests.sim.topics.clients import Clients, answered
+from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
 from tests.sim.topics.producers import Producer
+
+LETTERS_S = 60.0
+
+REPLAYERS = ("c8", "c9")
+"""The machines of clients that have dead letters replayed."""
 
 
 class CallPlay:
@@ -61,16 +70,22 @@ class CallPlay:
         for subscription in taken.subscriptions:
             subscription.follow()
         taken.calls = calls = CallHistory(logs, has_arbiter=plan.config.type == EXCLUSIVE)
+        if plan.replays:
+            taken.letters = LetterHistory(taken.subscriptions, answered)
+            for subscription in taken.subscriptions:
+                subscription.letters = front.dead_letters
         await self._spread(brokers)
         clients = Clients(cluster, brokers, logs, moments, front, plan.hurries)
         injector = TopicInjector(cluster, moments, brokers, front.http)
         self.fired = injector.fired
         injector.start(faults)
-        processes = self._start_clients(clients, calls)
+        processes = self._start_clients(clients, calls, info)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()
         moments.end()
+        if taken.letters is not None:
+            await self._end_letters(cluster, clients, taken.letters)
         ending = TopicEnding(
             cluster,
             history,
@@ -81,6 +96,26 @@ class CallPlay:
             is_let_go=plan.overrides.get("retention_bytes") == 1,
         )
         await ending.run(logs, taken.subscriptions)
+        if taken.letters is not None:
+            taken.letters.check_replayed()
+
+    async def _end_letters(
+        self, cluster: Cluster, clients: Clients, letters: LetterHistory
+    ) -> None:
+        """Acknowledge all, so that nothing fails any more; then replay what has failed."""
+        process = self._engine.start_process("z2")
+        chance = clients.chance("z2")
+        for subscription in letters.subscriptions:
+            partition = subscription.log.partition
+            consumer = Consumer(f"y{partition}", subscription, clients, chance)
+            await self.history.within(
+                LETTERS_S,
+                f"partition {partition} is consumed",
+                process.spawn(consumer.finish()).done,
+            )
+        info = letters.subscriptions[0].info
+        finished = process.spawn(Replayer("z2", info, clients, self.history).finish(letters))
+        await self.history.within(LETTERS_S, "all dead letters are replayed", finished.done)
 
     async def _subscribe(self, machine: BrokerMachine) -> SubscriptionInfo:
         """Register it. Its cursors are opened as it is called."""
@@ -108,12 +143,19 @@ class CallPlay:
                 partial(_take, partition),
             )
 
-    def _start_clients(self, clients: Clients, calls: CallHistory) -> list[Process]:
+    def _start_clients(
+        self, clients: Clients, calls: CallHistory, info: SubscriptionInfo
+    ) -> list[Process]:
         plan = self._plan
         works = [(one.machine, partial(Producer(one, clients).produce)) for one in plan.producers]
         works += [
             (one.machine, partial(Caller(one, plan, clients, calls).run)) for one in plan.callers
         ]
+        if plan.replays:
+            works += [
+                (machine, partial(Replayer(machine, info, clients, self.history).run))
+                for machine in REPLAYERS
+            ]
         processes = []
         for machine, work in works:
             processes.append(self._engine.start_process(machine))

@@ -15,7 +15,7 @@ from fencelog.api.http.problems import error_from_problem
 from fencelog.broker.registry.subscription_config import ORDERED
 from fencelog.broker.subscriptions.ack_id import partition_of_ack_id
 from fencelog.ledgers.errors import ErrorCode
-from tests.sim.oracle.call_history import Call, CallHistory
+from tests.sim.oracle.call_history import Call, CallHistory, is_replayed
 from tests.sim.plan.caller_plan import CallerPlan, CallPlan
 from tests.sim.topics.brokers import TOPIC
 from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
@@ -68,7 +68,11 @@ class Caller:
 
     async def _treat(self, messages: Messages) -> None:
         plan, chance = self._plan, self._chance
-        ids = [str(message["ack_id"]) for message in messages]
+        ids = [str(message["ack_id"]) for message in messages if not is_replayed(message)]
+        if back := [str(message["ack_id"]) for message in messages if is_replayed(message)]:
+            await self._say("ack", back, {"ack_ids": back})
+        if not ids:
+            return
         if chance.random() < plan.extends:
             await self._extend(ids)
             await asyncio.sleep(chance.uniform(0, self._lease_s))

@@ -150,7 +150,7 @@ async def append_all(
         if limit is not None:
             tried = limit.tried(sequences, len(sent.payloads), instance.tail_offset)
         future = log.let_in(instance, partial(_append, instance, sent))
-        future.add_done_callback(partial(_answered, log, sent, instance))
+        future.add_done_callback(partial(answered, log, sent, instance))
         if tried is not None:
             future.add_done_callback(partial(_noted, tried))
         futures.append(future)
@@ -181,7 +181,8 @@ def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:
     return instance.append_batch(batch, check_batch(batch), conditions)
 
 
-def _answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: AppendFuture) -> None:
+def answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: AppendFuture) -> None:
+    """Note what became of an append at an instance of the log's owner."""
     if future.cancelled():
         return
     error: Any = future.exception()

@@ -157,7 +157,7 @@ class Consumer:
         instance = await broker.partition(TOPIC, subscription.log.partition)
         cursors = instance.subscriptions
         if subscription.letters is not None:
-            cursors.dead_letters = subscription.letters
+            cursors.dead_letters = subscription.letters(broker)
         if makes_sure or instance not in subscription.views:
             await cursors.open(subscription.info, start_offset=0)
         acked_to = cursors.stats(subscription.info.subscription_id)["acked_to"]

@@ -9,7 +9,7 @@ again only if whoever took it before has let it go for certain, and may be refus
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -27,20 +27,28 @@ from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.app import Application, Handler
 from fencelog.api.server.health import Health
 from fencelog.api.subscriptions.app import build_subscriptions
-from fencelog.broker.append.conditions import AppendFuture
+from fencelog.api.subscriptions.dead_letters import (
+    Appending,
+    DeadLetterTopics,
+    TopicDeadLetters,
+)
+from fencelog.broker.append.conditions import AppendConditions, AppendFuture, AppendResult
 from fencelog.broker.broker import Broker
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.record_batch import Message, decode_batch
 from tests.sim.engine.process import Process
+from tests.sim.letters.history import LetterHistory
 from tests.sim.network.broker_links import ServedLinks, SimLinks, noted
-from tests.sim.oracle.call_history import CallHistory
-from tests.sim.oracle.log_history import LogHistory, Sent
+from tests.sim.oracle.call_history import CALL, CallHistory
+from tests.sim.oracle.log_history import AGAIN, LogHistory, Sent, payload_of
 from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.topics.brokers import TOPIC
 from tests.sim.topics.called_subscriptions import CalledSubscriptions
-from tests.sim.topics.clients import _answered
-from tests.sim.topics.http import Door, Http
+from tests.sim.topics.clients import answered
+from tests.sim.topics.http import IS_FORWARDED, Door, Http
 
 More = Callable[[Broker, Forwarder, Waits, BodyReader], Mapping[Endpoint, dict[str, Handler]]]
 
@@ -55,6 +63,8 @@ class Taken:
         """By partition, where there are calls of one."""
         self.more: More | None = None
         """Makes the further endpoints of a broker, where there are some."""
+        self.letters: LetterHistory | None = None
+        """Where dead letters are replayed."""
         self.held: Counter[Sent] = Counter()
         """How often an owner took it that has not let it go for certain."""
 
@@ -77,7 +87,7 @@ class Taken:
             return
         error = cast("FencelogError | None", future.exception())
         if error is None:
-            _answered(log, sent, instance, future)
+            answered(log, sent, instance, future)
         elif error.code.effects is Effects.NONE:
             self.held[sent] -= 1
 
@@ -105,15 +115,39 @@ class _TakingBroker:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._broker, name)
 
-    async def partition(self, topic: TopicName, partition: int) -> _TakingLog:
-        instance = await self._broker.partition(topic, partition)
-        return _TakingLog(instance, self._taken, self._taken.logs[partition])
+    async def partition(self, topic: TopicName, partition: int) -> _TakingLog | _LetterLog:
+        return self._observed(topic, await self._broker.partition(topic, partition))
 
-    def open_log(self, topic: TopicName, partition: int) -> _TakingLog | None:
+    def open_log(self, topic: TopicName, partition: int) -> _TakingLog | _LetterLog | None:
         instance = self._broker.open_log(topic, partition)
-        if instance is None:
-            return None
-        return _TakingLog(instance, self._taken, self._taken.logs[partition])
+        return None if instance is None else self._observed(topic, instance)
+
+    def _observed(self, topic: TopicName, instance: PartitionLog) -> _TakingLog | _LetterLog:
+        taken = self._taken
+        if taken.letters is not None and topic != TOPIC:
+            return _LetterLog(instance, taken.letters)
+        return _TakingLog(instance, taken, taken.logs[instance.partition])
+
+
+class _LetterLog:
+    """A log of dead letters as the endpoints see it."""
+
+    def __init__(self, instance: PartitionLog, letters: LetterHistory) -> None:
+        self._instance = instance
+        self._letters = letters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._instance, name)
+
+    def append_message(self, message: Message, *conditions: Any) -> AppendFuture:
+        future = self._instance.append_message(message, *conditions)
+        self._letters.forwarding(message, future)
+        return future
+
+    def append_batch(self, batch: bytes, *rest: Any) -> AppendFuture:
+        future = self._instance.append_batch(batch, *rest)
+        self._letters.forwarding(decode_batch(batch)[0], future)
+        return future
 
 
 class _TakingLog:
@@ -137,14 +171,32 @@ class _TakingLog:
 
     def append_message(self, message: Message, *conditions: Any) -> AppendFuture:
         future = self._instance.append_message(message, *conditions)
-        self._taken.take(self._log, bytes(message.value), self._instance, future)
+        self._took(message, conditions, future)
         return future
 
     def append_batch(self, batch: bytes, *rest: Any) -> AppendFuture:
         future = self._instance.append_batch(batch, *rest)
-        payload = bytes(decode_batch(batch)[0].value)
-        self._taken.take(self._log, payload, self._instance, future)
+        self._took(decode_batch(batch)[0], rest[1:], future)
         return future
+
+    def _took(self, message: Message, conditions: Sequence[Any], future: AppendFuture) -> None:
+        letters, payload = self._taken.letters, payload_of(message)
+        if letters is not None and payload.startswith(AGAIN):
+            letters.returning(self._log, message, conditions[0], self._instance, future)
+        else:
+            self._taken.take(self._log, payload, self._instance, future)
+
+
+class _OwnWay(Once):
+    """The way of a dead letter is no part of the request that has found that it failed so often,
+    nor forwarded, if that request was."""
+
+    async def route(
+        self, topic: TopicInfo, conditions: AppendConditions, place: int
+    ) -> AppendResult | tuple[int, AppendConditions]:
+        CALL.set(None)
+        IS_FORWARDED.set(False)
+        return await super().route(topic, conditions, place)
 
 
 class Front:
@@ -153,6 +205,8 @@ class Front:
     def __init__(self, http: Http, taken: Taken) -> None:
         self.http = http
         self.taken = taken
+        self._doors: dict[Broker, Door] = {}
+        self._letters: dict[Broker, DeadLetterTopics] = {}
 
     async def open(self, broker: Broker, process: Process) -> Door:
         """The process of the broker serves from here on."""
@@ -173,16 +227,26 @@ class Front:
 
         served = ServedLinks(LinkHost(app, append, config.url, config.broker_id))
         await served.open()
+        self._doors[broker] = door
         process.on_death(partial(self.http.died, door))
         return door
 
     def _application(self, broker: Broker, links: SimLinks) -> Application:
-        app = _application(broker, self.taken, links)
+        app, self._letters[broker] = _application(broker, self.taken, links)
         app.request_ids = self.http.request_ids  # of the history's own chance
         return app
 
+    def dead_letters(self, broker: Broker) -> TopicDeadLetters:
+        """Return the way of the topic's dead letters from this broker."""
+        self._doors[broker].app()
+        topic = broker.known(TOPIC)
+        assert topic is not None
+        return self._letters[broker].of(topic)
 
-def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
+
+def _application(
+    broker: Broker, taken: Taken, links: SimLinks
+) -> tuple[Application, DeadLetterTopics]:
     """Build the application as ``build_app`` does, without all that is neither an append nor, where
     there are calls, of subscriptions."""
     taking: Any = _TakingBroker(broker, taken)
@@ -190,6 +254,8 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     forwarder = Forwarder(links)
     ownership = OwnerProxy(taking, forwarder, waits)
     once = Once(taking, ownership, forwarder, bodies)
+    way = _OwnWay(taking, ownership, forwarder, bodies)
+    letters = DeadLetterTopics(taking, Appending(ownership, forwarder), way)
     produce = Produce(taking, ownership, round_robin, once, bodies, metrics)
     batch = ProduceBatch(taking, ownership, forwarder, round_robin, once, bodies, metrics)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
@@ -198,9 +264,9 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     }
     unused: Any = None
     if taken.calls is not None:
-        _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics, once)
+        _, served = build_subscriptions(taking, ownership, forwarder, waits, bodies, metrics, way)
         endpoints |= served
     if taken.more is not None:
         endpoints |= taken.more(broker, forwarder, waits, bodies)
     pages = Health(taking.check_ready).pages()
-    return Application(endpoints, pages, unused, links, waits, metrics, produce)
+    return Application(endpoints, pages, unused, links, waits, metrics, produce), letters

@@ -16,7 +16,7 @@ from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.record_batch import decode_batch
-from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.log_history import LogHistory, payload_of
 from tests.sim.topics.brokers import TOPIC
 
 READ_BYTES = 1 << 16
@@ -97,7 +97,7 @@ def _read_range(log: LogHistory, segment: dict[str, Any], end: int) -> None:
             messages = decode_batch(payload[header.header_bytes :])
             time_us = int(segment.get("publish_time", header.publish_time_us))
             log.published(position, len(messages), time_us)
-            log.seen(position, tuple(message.value for message in messages), "read directly")
+            log.seen(position, tuple(map(payload_of, messages)), "read directly")
             position += len(messages)
     if position != end:
         log.violate(21, f"ledger {ledger_id} up to entry {last} ends at {position}, not at {end}")

@@ -17,6 +17,7 @@ checked:
 27 a quota lets in what it may, and nothing else                   oracle/limits/quota_watch.py
 22 after healing all is served, and sealed in the end              topics/ending.py
 37 a batch is in the log once, or not at all                       commits/history.py
+40 a dead letter is there before its message goes, and comes back  letters/history.py
 23 the same seed gives the same trace                              test_topic_simulation.py
 """
 
@@ -33,6 +34,7 @@ from tests.sim.commits.committers import start_committers
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
+from tests.sim.letters.plan import draw_letter_plan, has_letters
 from tests.sim.oracle.history import History
 from tests.sim.oracle.lawful_ends import lawful_ends
 from tests.sim.oracle.limits.producer_limit import ProducerLimit
@@ -57,7 +59,13 @@ from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
 from tests.sim.topics.producers import Producer
 from tests.sim.topics.rover import Rover, Stray
-from tests.sim.topics.small_limits import FORGETFUL, HOLD_S, LIMITS, small_limits
+from tests.sim.topics.small_limits import (
+    FORGETFUL,
+    HOLD_S,
+    LIMITS,
+    REPLAYED_SOON,
+    small_limits,
+)
 
 BUDGET_S = 250.0
 """Virtual seconds that a history may take."""
@@ -78,6 +86,11 @@ def run_topic_seed(
         chosen = course.faults if faults is None else tuple(faults)
         with small_limits(), small_limits(SHORT_INTERVALS):
             return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
+    if has_letters(seed):
+        letter_plan = draw_letter_plan(seed)
+        chosen = letter_plan.faults if faults is None else tuple(faults)
+        with small_limits(), small_limits(REPLAYED_SOON):
+            return outcome_of(engine, CallPlay(engine, letter_plan), chosen, budget_s=BUDGET_S)
     if has_calls(seed):
         call_plan = draw_call_plan(seed)
         chosen = call_plan.faults if faults is None else tuple(faults)
@@ -206,7 +219,8 @@ def _with_letters(
     origin: SubscriptionHistory, dead: LogHistory, brokers: Mapping[str, BrokerMachine]
 ) -> SubscriptionHistory:
     """Have a subscription's dead letters go to that log; the subscription that replays them."""
-    origin.letters = Letters(origin, Keyed(dead, brokers))
+    letters = Letters(origin, Keyed(dead, brokers))
+    origin.letters = lambda broker: letters
     info = SubscriptionInfo("replay", "f" * 24, SubscriptionConfig(lease_ms=300), "earliest")
     replaying = SubscriptionHistory(dead, info)
     replaying.follow()

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fencelog.api.subscriptions import replay
 from fencelog.broker.append import admission, producer_table
 from fencelog.broker.background.sweep_core import is_garbage
 from fencelog.broker.ledger_list import ledger_list, state_core, state_log
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
+from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.broker.subscriptions import dead_letters
 
 Limits = tuple[tuple[Any, str, Any], ...]
@@ -35,6 +37,9 @@ FORGETFUL: Limits = (
     (BrokerReads.__init__, "__defaults__", (1_000,)),
 )
 """Brokers keep a message or two in memory: all others come from bookies, ledger by ledger."""
+
+REPLAYED_SOON: Limits = ((replay, "_CONFIG", SubscriptionConfig(lease_ms=300)),)
+"""What a replay has leased, and left, is there for the next one."""
 
 
 @contextmanager

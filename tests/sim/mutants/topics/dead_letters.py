@@ -77,6 +77,59 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "replayed-though-it-failed",
+        "SEMANTICS.md, replay",
+        "A dead letter that could not be appended where it came from counts as replayed.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.replay",
+                "DeadLetterReplay._send_back",
+                "done += [ack_id for ack_id, error in outcomes.items() if error is None]",
+                "done += list(outcomes)",
+            ),
+        ),
+    ),
+    Mutant(
+        "letter-of-unknown-outcome-is-there",
+        "SEMANTICS.md, dead letters",
+        "An append of unknown outcome counts as a dead letter that is there, or is back.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.dead_letters",
+                "Appending.append",
+                "if error.code is not ErrorCode.IDEMPOTENCY_KEY_REUSED:",
+                "known = ErrorCode.IDEMPOTENCY_KEY_REUSED, ErrorCode.APPEND_UNKNOWN\n"
+                "            if error.code not in known:",
+            ),
+        ),
+    ),
+    Mutant(
+        "replayed-under-its-delivery",
+        "SEMANTICS.md, replay",
+        "Each delivery of a dead letter to a replay has another key, so that it comes back twice.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.replay",
+                "DeadLetterReplay._append",
+                "{letter.partition}/{letter.offset}",
+                "{letter.ack_id}",
+            ),
+        ),
+    ),
+    Mutant(
+        "letter-forwarded-without-its-key",
+        "SEMANTICS.md, dead letters",
+        "A dead letter whose owner is another broker is appended there without a key.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.dead_letters",
+                "Appending._append_at",
+                '(b"content-type", BATCH), (IDEMPOTENCY_KEY, key.encode())',
+                '(b"content-type", BATCH)',
+            ),
+        ),
+    ),
+    Mutant(
         "delivered-before-its-time",
         "SEMANTICS.md, delayed delivery",
         "A time of delivery in microseconds is taken for one in nanoseconds.",

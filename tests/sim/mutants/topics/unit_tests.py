@@ -278,6 +278,10 @@ TESTS = {
         "delivered-before-its-time",
         "buried-where-it-belongs-now",
         "replayed-by-the-offset-alone",
+        "replayed-though-it-failed",
+        "letter-of-unknown-outcome-is-there",
+        "replayed-under-its-delivery",
+        "letter-forwarded-without-its-key",
     ),
     "tests/broker/commits/test_commits.py": (
         "batch-committed-again",
