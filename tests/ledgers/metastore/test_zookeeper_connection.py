@@ -103,6 +103,20 @@ async def test_requests_are_in_flight_together_and_answered_in_order() -> None:
         assert connection.last_zxid == 103
 
 
+async def test_the_newest_change_that_was_seen_stays_the_newest() -> None:
+    """The next server is told of it, so that reads do not go back; not every answer names one."""
+
+    async def script(peer: Peer) -> None:
+        for zxid in (100, 0, -1):
+            xid, _ = await peer.request()
+            peer.answer(xid, b"", zxid=zxid)
+
+    async with connection_to(script) as (connection, _):
+        for _ in range(3):
+            await connection.send(wire.get("/x"))
+        assert connection.last_zxid == 100
+
+
 USERS = (b"ann:her password is long", b"bob:and his is too, it is")
 
 
@@ -197,6 +211,7 @@ GARBAGE = [
     pack(">i", MAX_ZOOKEEPER_PACKET_BYTES + 1),
     pack(">i", 3) + b"abc",
     pack(">iiqi", 16, 2, 1, 0),  # an answer to a request that was not sent
+    pack(">iiqii", 20 + len(STAT), 2, 1, 0, 0) + STAT,  # which would be one to the first
     pack(">iiqi", 16, 1, 1, 0),  # without a body
     pack(">iiqii", 20, 1, 1, 0, 99),  # with data beyond its end
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from struct import pack
@@ -15,16 +15,19 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore import zookeeper_session
 from fencelog.ledgers.metastore import zookeeper_wire as wire
+from fencelog.ledgers.metastore.port import SessionState
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_session import ZooKeeperSession
 from fencelog.ledgers.metastore.zookeeper_wire import AUTHENTICATION_XID
+from tests.support.network.zookeeper_server import GET, MULTI, SYNC, Node, ZooKeeperServer
+from tests.support.until import until
 
 T = TypeVar("T")
 
 LONG_TIMEOUT_MS = 60_000
 CONNECTED = pack(">iiiqi", 37, 0, LONG_TIMEOUT_MS, 5, 16) + bytes(16) + b"\0"
 
-GET = pack(">ii", 1, 4)  # the first request, if it reads a node
+FIRST_GET = pack(">ii", 1, 4)  # the first request, if it reads a node
 
 
 class HostOfOneOrder(SystemHost):
@@ -44,7 +47,7 @@ async def service(*hellos: bytes, answer: bytes = b"") -> AsyncIterator[str]:
         writer.write(left.pop(0) if len(left) > 1 else left[0])
         try:
             while packet := await reader.read(4096):
-                if GET in packet:
+                if FIRST_GET in packet:
                     writer.write(answer)
         finally:
             writer.close()
@@ -54,12 +57,16 @@ async def service(*hellos: bytes, answer: bytes = b"") -> AsyncIterator[str]:
         yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
-def session_at(*hosts: str, credentials: ZooKeeperCredentials = NOBODY) -> ZooKeeperSession:
+def session_at(
+    *hosts: str,
+    credentials: ZooKeeperCredentials = NOBODY,
+    on_state: Callable[[SessionState], None] = lambda state: None,
+) -> ZooKeeperSession:
     return ZooKeeperSession(
         hosts,
         host=HostOfOneOrder(),
         timeout_ms=LONG_TIMEOUT_MS,
-        on_state=lambda state: None,
+        on_state=on_state,
         on_event=lambda path: None,
         credentials=credentials,
     )
@@ -176,3 +183,110 @@ async def test_a_node_of_others_is_a_definite_error_that_says_what_to_do(
                     )
                 assert caught.value.code is ErrorCode.METADATA_UNAUTHORIZED
                 await session.close()
+
+
+# -- what a loss means ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ZooKeeperServer]:
+    server = ZooKeeperServer()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+def states() -> list[SessionState]:
+    return []
+
+
+@pytest.fixture
+async def session(
+    server: ZooKeeperServer, states: list[SessionState]
+) -> AsyncIterator[ZooKeeperSession]:
+    """A session at the server, which has the node ``/x``."""
+    server.nodes["/x"] = Node(b"1", wire.OPEN_TO_ALL)
+    session = session_at(await server.start(), on_state=states.append)
+    await session.start()
+    yield session
+    await session.close()
+
+
+WRITE = wire.transaction([wire.set_data("/x", b"2", 0)])
+
+
+async def outcome(request: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(FencelogError) as caught:
+        await request
+    return caught.value.code
+
+
+async def test_a_write_whose_answer_is_lost_is_unknown_and_sent_once(
+    server: ZooKeeperServer, session: ZooKeeperSession
+) -> None:
+    """The next server may be behind: it catches up before the read that shows the outcome."""
+    server.loses = {MULTI}
+    assert await outcome(session.write("set /x", WRITE)) is ErrorCode.METADATA_UNKNOWN
+    assert (await session.read("get /x", wire.get("/x")))[0] == b"2"
+    assert server.kinds == [MULTI, SYNC, GET]
+    await session.read("get /x", wire.get("/x"))
+    assert server.kinds[3:] == [GET]  # it has caught up
+
+
+async def test_a_write_that_waits_for_a_connection_in_vain_has_not_happened(
+    server: ZooKeeperServer,
+    session: ZooKeeperSession,
+    states: list[SessionState],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_session, "METADATA_TIMEOUT_MS", 50)
+    await server.close()
+    await until(lambda: states[-1] is SessionState.SUSPENDED)
+    assert await outcome(session.write("set /x", WRITE)) is ErrorCode.METADATA_UNAVAILABLE
+    assert await outcome(session.read("get /x", wire.get("/x"))) is ErrorCode.METADATA_UNAVAILABLE
+    assert server.nodes["/x"].data == b"1"
+    await server.start()
+
+
+async def test_an_error_that_is_no_refusal_leaves_a_write_unknown(
+    server: ZooKeeperServer, session: ZooKeeperSession
+) -> None:
+    """And the server behind what was decided elsewhere: also if it does not catch up at once."""
+    operation_timeout = -7
+    server.refuses = {MULTI: operation_timeout, SYNC: operation_timeout}
+    assert await outcome(session.write("set /x", WRITE)) is ErrorCode.METADATA_UNKNOWN
+    assert await outcome(session.read("get /x", wire.get("/x"))) is ErrorCode.METADATA_UNAVAILABLE
+    assert (await session.read("get /x", wire.get("/x")))[0] == b"1"
+    assert server.kinds == [MULTI, SYNC, SYNC, GET]
+
+
+async def test_a_read_is_repeated_after_a_loss(
+    server: ZooKeeperServer, session: ZooKeeperSession
+) -> None:
+    server.loses = {GET}
+    assert (await session.read("get /x", wire.get("/x")))[0] == b"1"
+    assert server.kinds == [GET, SYNC, GET]
+
+
+async def test_a_session_is_continued_and_its_reads_do_not_go_back(
+    server: ZooKeeperServer, session: ZooKeeperSession, states: list[SessionState]
+) -> None:
+    session_id = session.session_id
+    await session.write("set /x", WRITE)
+    server.cut()
+    await session.read("get /x", wire.get("/x"))
+    assert server.greetings == [(0, 0), (server.zxid, session_id)]
+    assert session.session_id == session_id
+    assert states == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
+
+
+async def test_a_session_that_has_ended_is_followed_by_another_one(
+    server: ZooKeeperServer, session: ZooKeeperSession, states: list[SessionState]
+) -> None:
+    session_id = session.session_id
+    server.expire()
+    await until(lambda: states[1:].count(SessionState.CONNECTED) == 1)
+    assert states[1:] == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
+    assert [known for _, known in server.greetings] == [0, session_id, 0]
+    assert session.session_id not in (0, session_id)
+    await session.write("set /x", WRITE)
