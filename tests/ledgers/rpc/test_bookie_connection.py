@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from fencelog.ledgers.errors import ProtocolError
+from fencelog.ledgers.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES
 from fencelog.ledgers.rpc.bookie_connection import BookieConnection
 from fencelog.ledgers.rpc.handshake import ClientHandshake
-from fencelog.ledgers.rpc.wire import Op, encode_hello, encode_reply
+from fencelog.ledgers.rpc.wire import (
+    FRAME_HEADER,
+    REPLY_BIT,
+    Op,
+    encode_hello,
+    encode_reply,
+)
 from tests.support.frames import FakeTransport
 
 HANDSHAKE = encode_reply(
@@ -36,3 +46,16 @@ async def test_a_greeting_that_comes_as_its_time_runs_out_is_no_error() -> None:
     connection.data_received(HANDSHAKE)
     assert connection.handshake_done.cancelled()
     await asyncio.sleep(0)
+
+
+async def test_a_frame_that_is_too_large_for_a_handshake_is_refused_before_it_is_received() -> None:
+    """Whoever is at the address has proved nothing yet."""
+    connection = connected()
+    connection.data_received(FRAME_HEADER.pack(MAX_HELLO_BYTES + 9, Op.HELLO | REPLY_BIT, 0, 0, 0))
+    assert connection.is_over
+    with pytest.raises(ProtocolError, match="is not within"):
+        await connection.handshake_done
+    later = connected()
+    later.data_received(HANDSHAKE)
+    later.data_received(FRAME_HEADER.pack(MAX_FRAME_BYTES, Op.READ | REPLY_BIT, 0, 0, 1))
+    assert not later.is_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,7 +24,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     FenceAnswer,
     ReadReply,
 )
-from tests.support.metadata_nodes import remove_now
+from tests.support.metadata_nodes import overwrite_now, remove_now
 from tests.support.scripted_cluster import lac_alone
 from tests.support.until import until
 
@@ -214,10 +214,18 @@ async def test_a_bookie_nobody_knows_refuses_everything(bookies: RegisteredBooki
     client.add(b"", recovery=False, incarnation=None, on_reply=replies.append)
     assert replies == []
     await quiet()
-    assert [reply and reply.code for reply in replies] == [ErrorCode.BOOKIE_UNAVAILABLE]
+    client.write_lac(1, 0, incarnation=None, on_reply=replies.append)
+    token = cast("AddToken", 1)
+    client.add_many(
+        [], [token], incarnation=None, on_replies=lambda _, error: replies.append(error)
+    )
+    await quiet()
+    assert [reply and reply.code for reply in replies] == [ErrorCode.BOOKIE_UNAVAILABLE] * 3
     requests: list[Awaitable[object]] = [
         client.read(1, 0, max_entries=1, max_bytes=1),
         client.read_lac(1),
+        client.read_ranges(1, [(0, 0)], max_bytes=1),
+        client.fence_and_read(1, 0),
         client.list_entries(1),
         client.admin({"do": "status"}),
     ]
@@ -268,3 +276,17 @@ async def test_a_registration_that_is_no_json_is_left_out(
     assert caplog.text.count("/bookies/bad is not valid") == 1
     with pytest.raises(FencelogError, match="bad"):
         await bookies.client("bad").read_lac(1)
+
+
+async def test_a_bookie_whose_registration_turns_invalid_is_left_out(
+    cluster: MemoryCluster, bookies: RegisteredBookies
+) -> None:
+    register(cluster, "b1", "10.0.0.1:3181")
+    await until(lambda: bookies.available() == ["b1"])
+    client = client_of(bookies, "b1")
+    overwrite_now(cluster, "/bookies/b1", b"{}")
+    await until(lambda: bookies.available() == [])
+    assert bookies.addresses() == {}
+    await until(lambda: client.closed)
+    with pytest.raises(FencelogError, match="b1 is not registered"):
+        await bookies.client("b1").read_lac(1)

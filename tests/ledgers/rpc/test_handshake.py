@@ -239,6 +239,11 @@ def test_a_proof_is_for_one_connection_and_one_direction() -> None:
     reflected = prove.send(next(prove))  # a false bookie that sends the client's own words back
     with pytest.raises(FencelogError, match="the bookie does not know"):
         prove.send(reflected)
+    prove = shared().prove("b1")
+    next(prove)
+    prove.send(nonce)  # a false bookie that repeats what a true one has said
+    with pytest.raises(FencelogError, match="the bookie does not know"):
+        prove.send(answer)
 
 
 @pytest.mark.parametrize("size", [0, NONCE_BYTES - 1, NONCE_BYTES + 1])
