@@ -172,6 +172,33 @@ async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(
     assert (await log.append_message(Message(b"0"), numbered(0))).offset == 0
 
 
+async def test_a_look_that_has_begun_says_nothing_to_who_asks_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log may have been taken over after it was read."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    node = await stage.node()
+    begun: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+
+    async def held() -> None:
+        look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        begun.put_nowait(look)
+        await look
+
+    monkeypatch.setattr(node, "check_unchanged", held)
+    check = OwnershipCheck(node, timeout_s=10.0)
+    early = check.check_soon()
+    first = await begun.get()
+    late = check.check_soon()
+    first.set_result(None)
+    assert await early
+    assert not late.done()
+    second = await begun.get()
+    second.set_exception(FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away"))
+    assert not await late
+    await check.close()
+
+
 async def test_an_owner_that_cannot_tell_says_so(stage: Stage, ledgers: ScriptedLedgers) -> None:
     store = await stage.store()
     log = await stage.open(store=store, timeout_s=0.02)
@@ -332,6 +359,16 @@ async def test_a_look_ends_with_the_log(
     assert await waiting in (ErrorCode.NO_OWNER, ErrorCode.DRAINING)
     assert not await log._ownership_check.check_soon()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
+
+
+async def test_who_waits_for_a_look_that_never_begins_is_told_nothing_certain(
+    stage: Stage,
+) -> None:
+    check = OwnershipCheck(await stage.node(), timeout_s=1.0)
+    assert await check.check_soon()
+    waiting = check.check_soon()  # there is a pause between two looks
+    await check.close()
+    assert not await waiting
 
 
 async def test_a_ledger_list_that_cannot_be_read_is_no_loss(

@@ -85,6 +85,21 @@ async def test_only_a_log_that_is_asked_and_quiet_is_checked(
     assert log.quiet_check.is_due()
 
 
+async def test_who_asks_while_the_owner_looks_has_it_look_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log may have been taken over after the list was read."""
+    log = await stage.open()
+    await read(log)
+
+    async def asked_meanwhile() -> None:
+        await read(log)
+
+    monkeypatch.setattr(log._node, "check_epoch", asked_meanwhile)
+    await log.quiet_check.check()
+    assert log.quiet_check.is_due()
+
+
 async def test_a_store_that_does_not_answer_says_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
