@@ -128,6 +128,7 @@ def test_an_entry_of_the_view_comes_back_as_it_was() -> None:
     "payload",
     [
         pack_entry(encode_values([b"x"]), count=1, first_number=0, publish_time_us=0),
+        pack_entry(bytes(16) + encode_values([b"x"]), count=1, first_number=0, publish_time_us=0),
         pack_entry(b"12345", count=1, first_number=0, publish_time_us=0, kind=KIND_COMPACTED),
         pack_entry(
             bytes(32) + encode_values([b"x"]),

@@ -219,6 +219,33 @@ async def test_who_reads_a_log_that_ends_is_told() -> None:
     assert (bounds.size, bounds.semaphore.in_use) == (0, 0)
 
 
+async def test_a_read_that_was_ended_leaves_the_next_one_of_its_place_alone() -> None:
+    """It may take a while to end."""
+    source = Source()
+    source.gate.clear()
+
+    async def load(offset: int, max_bytes: int) -> Found:
+        try:
+            return await source.load(offset, max_bytes)
+        finally:
+            await asyncio.sleep(0.001)
+
+    bounds = shared()
+    reads = LogReadAhead(bounds, load, is_worth=lambda offset: False)
+    ended = asyncio.create_task(read(reads, 3))
+    await asyncio.sleep(0.001)
+    reads.clear()
+    following = [asyncio.create_task(read(reads, 3))]
+    with pytest.raises(FencelogError):
+        await ended
+    following.append(asyncio.create_task(read(reads, 3)))
+    await asyncio.sleep(0.001)
+    source.gate.set()
+    assert await asyncio.gather(*following) == [4, 4]
+    assert len(source.loads) == 2
+    assert bounds.size == COST
+
+
 async def test_chunks_below_the_start_are_let_go() -> None:
     source = Source()
     bounds = shared()
