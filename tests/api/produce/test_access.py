@@ -134,8 +134,10 @@ async def test_a_key_an_offset_and_a_token(http: httpx.AsyncClient) -> None:
     assert (await http.post("/messages", content=b"a")).status_code == 412
     token = {"Fencing-Token": "t1"}
     assert (await http.post("/messages", content=b"a", headers=token)).status_code == 201
-    other = await http.post("/partitions/0:fence", json={"token": None, "expected": "t0"})
-    assert (other.status_code, other.json()["code"]) == (412, "precondition_failed")
+    for expected in ("t0", None):  # None: that there is no token
+        change = {"token": "t2", "expected": expected}
+        other = await http.post("/partitions/0:fence", json=change)
+        assert (other.status_code, other.json()["code"]) == (412, "precondition_failed")
     removed = await http.post("/partitions/0:fence", json={"token": None, "expected": "t1"})
     assert removed.status_code == 204
     assert (await http.post("/messages", content=b"a")).status_code == 201
@@ -189,9 +191,11 @@ async def test_conditions_that_say_nothing_certain_are_refused(
         answer = await http.post("/v1/topics/ns/refusing/messages", headers=headers)
         assert answer.status_code == 400
         assert why in answer.json()["detail"]
-        twice = [*headers.items(), *headers.items()]
-        answer = await http.post("/v1/topics/ns/refusing/messages", headers=twice)
-        assert "twice" in answer.json()["detail"]
+        for again in (headers, dict.fromkeys(headers, "7")):
+            twice = [*headers.items(), *again.items(), ("Content-Type", "text/plain")]
+            for path in ("messages", "messages:batch"):
+                answer = await http.post(f"/v1/topics/ns/refusing/{path}", headers=twice)
+                assert "twice" in answer.json()["detail"]
 
 
 async def test_a_repetition_has_to_find_its_partition(real: str) -> None:

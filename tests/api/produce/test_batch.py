@@ -181,6 +181,23 @@ class TestSeveralPartitions:
         assert problem["failed"][0]["code"] == "overloaded"
         assert failing not in [part["partition"] for part in problem["appended"]]
 
+    async def test_one_partition_that_may_have_taken_its_share_leaves_all_unknown(
+        self, http: httpx.AsyncClient, fake_broker: FakeBroker
+    ) -> None:
+        for partition in range(4):
+            log = await fake_broker.partition(self.MANY, partition)
+            log.failure = FencelogError(ErrorCode.OVERLOADED, "too much waits")
+        log.failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "the ledger was fenced")
+        keys = [key for key in map(str, range(99)) if crc32c(key.encode()) % 4 in (0, 3)]
+        body = "\n".join(json.dumps({"text": "x", "key": key}) for key in keys).encode()
+        answer = await post(http, "application/x-ndjson", body, self.URL)
+        assert (answer.status_code, answer.json()["code"]) == (504, "append_unknown")
+        assert answer.json()["side_effects"] == "maybe"
+        assert [part["code"] for part in answer.json()["failed"]] == [
+            "overloaded",
+            "append_unknown",
+        ]
+
     async def test_when_no_partition_took_anything_the_cause_is_the_answer(
         self, http: httpx.AsyncClient, fake_broker: FakeBroker
     ) -> None:

@@ -80,12 +80,13 @@ async def test_a_delay_is_repeated_as_it_was_given(http: httpx.AsyncClient) -> N
 
 
 async def test_a_sequence_with_other_contents_is_refused(http: httpx.AsyncClient) -> None:
-    for content, status in ((b"a", 201), (b"a", 200), (b"b", 422)):
-        headers = {"Producer-Id": "p", "Producer-Seq": "0"}
-        answer = await http.post("/messages", content=content, headers=headers)
-        assert answer.status_code == status
-    assert answer.json()["code"] == "sequence_reused"
-    assert await tail(http) == 1
+    for path in ("/messages", "/messages:batch"):
+        headers = {"Producer-Id": path.replace("/", "").replace(":", "-"), "Producer-Seq": "0"}
+        for content, status in ((b"a", 201), (b"a", 200), (b"b", 422)):
+            answer = await http.post(path, content=content, headers=headers | TEXT)
+            assert answer.status_code == status
+        assert answer.json()["code"] == "sequence_reused"
+    assert await tail(http) == 2
 
 
 async def test_what_the_headers_say_is_kept_or_refused(http: httpx.AsyncClient) -> None:
@@ -180,8 +181,10 @@ async def test_what_a_broker_knows_of_a_deleted_topic_changes_nothing(
         refused = await http.post("/partitions/0:find-key", json=look | wrong)
         assert (refused.status_code, refused.json()["code"]) == (409, "metadata_conflict")
     assert (await http.post("/partitions/0:find-key", json=look)).json() == {"found": None}
-    old = await http.post("/messages?partition=0&routed_by=5", content=b"a", headers=KEY)
-    assert (old.status_code, old.json()["code"]) == (409, "metadata_conflict")
+    for path in ("/messages", "/messages:batch"):
+        route = f"{path}?partition=0&routed_by=5"
+        old = await http.post(route, content=b"a", headers=KEY | TEXT)
+        assert (old.status_code, old.json()["code"]) == (409, "metadata_conflict")
     assert (await http.post("/messages", content=b"a", headers=KEY)).status_code == 201
 
 

@@ -17,6 +17,7 @@ from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.app import build_app
 from fencelog.api.server.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker
+from fencelog.broker.commits.commits import Commits
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -219,6 +220,8 @@ CHANGES = {
     "claim": ("POST", "/producers/p:claim", {}, "state_unknown"),
     "release": ("DELETE", "/producers/p?epoch=1", None, "state_unknown"),
     "fence": ("POST", ":fence", {"token": "t"}, "state_unknown"),
+    "commit": ("POST", "/committers/c:commit", {"batch": 1, "ledgers": []}, "metadata_unknown"),
+    "abort": ("POST", "/committers/c:abort", {"batch": 1, "ledgers": []}, "metadata_unknown"),
     "trim": ("POST", ":trim", {"before": 1}, "metadata_unknown"),
     "terminate": ("POST", ":terminate", None, "metadata_unknown"),
 }
@@ -241,6 +244,22 @@ async def test_a_change_whose_answer_is_lost_may_have_been_made(
     answer = await b.http.request(method, f"{PARTITION}{path}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (answer.json()["status"], code)
     assert answer.json()["side_effects"] == "maybe"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.APPEND_UNKNOWN, ErrorCode.REQUEST_TIMEOUT])
+async def test_a_commit_of_unknown_outcome_is_no_append(
+    pair: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    async def lost(*arguments: Any, **options: Any) -> Any:
+        raise FencelogError(code, "no answer")
+
+    for kind in ("commit", "abort"):
+        monkeypatch.setattr(Commits, kind, lost)
+        for machine in pair:
+            body = {"batch": 1, "ledgers": []}
+            answer = await machine.http.post(f"{PARTITION}/committers/c:{kind}", json=body)
+            assert answer.json()["code"] == "metadata_unknown"
+            assert answer.json()["side_effects"] == "maybe"
 
 
 async def test_the_end_of_a_partition_is_behind_what_was_in_flight(
