@@ -67,7 +67,7 @@ class RefreshingWatch(Generic[T]):
         if self._stale:
             self.refresh()
         elif isinstance(error, FencelogError):
-            # The store refreshes every watch once it is connected again.
+            # A store without a connection refreshes every watch once it has one.
             _log.debug("watch could not read: %s", error)
         elif error is not None:
             raise error

@@ -58,6 +58,7 @@ suffice for the next attempt."""
 
 _RECONNECT_DELAY_S = 0.1
 _RECONNECT_DELAY_MAX_S = 1.0
+_WATCH_RETRY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -179,19 +180,24 @@ class ZooKeeperSession:
             raise unavailable(what, why) from error
 
     async def arm(self, request: Request) -> Any:
-        """Send a read that leaves a watch; it is not repeated, since a connection refreshes all
-        watches. Raises ``Refusal`` and METADATA_UNAVAILABLE."""
-        connection = self._connection
-        if connection is None or not connection.is_open:
-            raise unavailable("watch", "not connected")
-        try:
-            return await connection.send(request)
-        except NoAuthError:
-            raise self.no_access("watch") from None
-        except Refusal:
-            raise
-        except (ServerError, ConnectionLost) as error:
-            raise unavailable("watch", type(error).__name__) from error
+        """Send a read that leaves a watch; it is not repeated after a loss, since the next
+        connection refreshes all watches. Raises ``Refusal`` and METADATA_UNAVAILABLE."""
+        while True:
+            connection = self._connection
+            if connection is None or not connection.is_open:
+                raise unavailable("watch", "not connected")
+            try:
+                return await connection.send(request)
+            except NoAuthError:
+                raise self.no_access("watch") from None
+            except Refusal:
+                raise
+            except ConnectionLost as error:
+                raise unavailable("watch", type(error).__name__) from error
+            except ServerError as error:
+                # There is no watch, and the connection stays: nobody else would ask again.
+                _log.info("ZooKeeper: a watch could not be set: %s", error)
+                await asyncio.sleep(_WATCH_RETRY_S)
 
     def no_access(self, what: str) -> FencelogError:
         """Return, and log, the error of a request that a node's access list refuses."""

@@ -11,12 +11,13 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metastore.port import Create, Delete, Set, Version, Versioned
+from fencelog.ledgers.metastore import zookeeper_session
+from fencelog.ledgers.metastore.port import Change, Create, Delete, Set, Version, Versioned
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_incarnations import GUARDS_PATH, with_trailer
 from fencelog.ledgers.metastore.zookeeper_wire import CREATORS_ALONE, OPEN_TO_ALL
-from tests.support.network.zookeeper_server import EXISTS, Node, ZooKeeperServer
+from tests.support.network.zookeeper_server import CHILDREN, EXISTS, GET, Node, ZooKeeperServer
 from tests.support.until import until
 
 ROOT = "/others/fencelog"
@@ -146,8 +147,8 @@ async def test_a_refusal_is_that_of_the_change_which_caused_it(
     second = await store.set("/a", b"2", first)
     last = await store.create("/b", b"1")
     before = dict(server.nodes)
-    changes = [Create("/new", b""), Set("/a", b"3", second), Delete("/b", last)]
-    late = [Create("/new", b""), Set("/a", b"3", first), Delete("/b", last)]
+    changes: list[Change] = [Create("/new", b""), Set("/a", b"3", second), Delete("/b", last)]
+    late: list[Change] = [Create("/new", b""), Set("/a", b"3", first), Delete("/b", last)]
     error = await refusal(store.commit(late))
     assert error.code is ErrorCode.METADATA_CONFLICT
     assert error.detail.startswith("/a is no longer at version 0 of")
@@ -162,6 +163,26 @@ async def test_a_refusal_is_that_of_the_change_which_caused_it(
 async def test_a_watch_sees_a_node_that_is_created_later(
     server: ZooKeeperServer, store: ZooKeeperMetadataStore
 ) -> None:
+    values: list[Versioned | None] = []
+    names: list[list[str]] = []
+    store.watch_value("/dir/a", values.append)
+    store.watch_children("/dir", names.append)
+    await until(lambda: values == [None] and names == [[]])
+    version = await store.create("/dir/a", b"1")
+    await until(lambda: values[1:] == [Versioned(b"1", version)] and names[1:] == [["a"]])
+
+
+@pytest.mark.parametrize("kind", [GET, EXISTS, CHILDREN])
+async def test_a_watch_that_the_server_did_not_set_is_set_later(
+    server: ZooKeeperServer,
+    store: ZooKeeperMetadataStore,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: int,
+) -> None:
+    """The connection stays, so nothing else would have the watches read again."""
+    monkeypatch.setattr(zookeeper_session, "_WATCH_RETRY_S", 0.01)
+    throttled = -127
+    server.refuses = {kind: throttled}
     values: list[Versioned | None] = []
     names: list[list[str]] = []
     store.watch_value("/dir/a", values.append)
