@@ -11,6 +11,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from fencelog.api.produce.once import Once
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values
 from tests.support.network.http_client import http_client
 from tests.support.subscription_service import running
@@ -186,6 +188,27 @@ async def test_what_a_broker_knows_of_a_deleted_topic_changes_nothing(
         old = await http.post(route, content=b"a", headers=KEY | TEXT)
         assert (old.status_code, old.json()["code"]) == (409, "metadata_conflict")
     assert (await http.post("/messages", content=b"a", headers=KEY)).status_code == 201
+
+
+async def test_a_former_partition_that_does_not_tell_leaves_no_append_unknown(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is appended before it has told whether it has the key."""
+    base = str(http.base_url).rstrip("/")
+    assert (await http.patch(base, json={"partitions": 4})).status_code == 200
+
+    async def silent(*arguments: object) -> object:
+        raise FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(Once, "_find", silent)
+    codes = set()
+    for number in range(8):
+        for path in ("/messages", "/messages:batch"):
+            key = {"Idempotency-Key": f"{path}-{number}"}
+            answer = await http.post(path, content=b"a", headers=key | TEXT)
+            if answer.status_code != 201:
+                codes.add((answer.json()["code"], answer.json()["side_effects"]))
+    assert codes == {("no_owner", "none")}
 
 
 async def test_another_broker_asks_the_former_partition_and_an_old_route_is_refused() -> None:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from fencelog.api.produce.post import Post
+from fencelog.api.produce.single import Produce
 from fencelog.broker.append.pending import AppendResult
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
@@ -68,6 +70,28 @@ async def test_keys_choose_partitions_and_the_rest_takes_turns(
     assert sorted(turns) == [0, 0, 1, 1, 2, 2]
     named = await http.post(f"{url}?partition=2", headers={"Fencelog-Key": "k"})
     assert named.json()["partition"] == 2
+
+
+async def test_a_key_is_not_passed_on_at_once(
+    fake_broker: FakeBroker, fake_bookies: FakeBookies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among how many partitions it has chosen this one is for the owner to check."""
+    await fake_broker.topics.create(T, TopicConfig())
+    fake_broker.elsewhere[T, 0] = "http://owner"
+    app = app_over(fake_broker, fake_bookies)
+    passed_on: list[Post] = []
+
+    def append_elsewhere(self: Produce, post: Post, *rest: object) -> None:
+        passed_on.append(post)
+
+    monkeypatch.setattr(Produce, "append_elsewhere", append_elsewhere)
+    plain = app.single_post(URL.encode(), [])
+    keyed = app.single_post(URL.encode(), [(b"idempotency-key", b"k")])
+    assert plain is not None
+    assert keyed is not None
+    for post in (plain, keyed):
+        assert app.append_now(post, b"x") is None
+    assert passed_on == [plain]
 
 
 @pytest.mark.parametrize(
