@@ -135,12 +135,16 @@ async def test_what_waits_for_a_connection_is_bounded(monkeypatch: pytest.Monkey
     monkeypatch.setattr(bookie_link, "RECONNECT_DELAY_S", 0.0)
     client = TcpBookieClient("b1", "127.0.0.1:1")
     large = bytes(8 * MIB)
-    for _ in range(2):  # what was refused waits no more
+
+    async def refused() -> list[ErrorCode]:
         errors: list[FencelogError | None] = []
         for _ in range(12):
             client.add(large, recovery=False, incarnation=None, on_reply=errors.append)
-        await until(lambda errors=errors: len(errors) == 12)
-        codes = [error.code for error in errors if error is not None]
+        await until(lambda: len(errors) == 12)
+        return [error.code for error in errors if error is not None]
+
+    for _ in range(2):  # what was refused waits no more
+        codes = await refused()
         assert codes.count(ErrorCode.OVERLOADED) == 3  # above 64 MiB
         assert codes.count(ErrorCode.BOOKIE_UNAVAILABLE) == 9
     await client.close()
