@@ -22,6 +22,15 @@ from tests.sim.mutants.ledgers import seldom as mutants_seldom
 from tests.sim.mutants.ledgers import storage as mutants_storage
 from tests.sim.mutants.ledgers import writer as mutants_writer
 from tests.sim.mutants.mutation import Mutant
+from tests.sim.mutants.parts import handshakes as mutants_handshakes
+from tests.sim.mutants.parts import keys as mutants_keys
+from tests.sim.mutants.parts import owners as mutants_owners
+from tests.sim.mutants.parts import peers as mutants_peers
+from tests.sim.mutants.parts import produce as mutants_produce
+from tests.sim.mutants.parts import requests as mutants_requests
+from tests.sim.mutants.parts import views as mutants_views
+from tests.sim.mutants.parts import zookeeper as mutants_zookeeper
+from tests.sim.mutants.parts import zookeeper_session as mutants_zookeeper_session
 from tests.sim.mutants.topics import access as mutants_broker_access
 from tests.sim.mutants.topics import admin as mutants_broker_admin
 from tests.sim.mutants.topics import calls as mutants_calls
@@ -117,6 +126,17 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_forwards.RELEASES,
     *mutants_order.RARE,
     *mutants_sessions.MUTANTS,
+    *mutants_zookeeper.NODES,
+    *mutants_zookeeper.SECRETS,
+    *mutants_zookeeper_session.MUTANTS,
+    *mutants_handshakes.MUTANTS,
+    *mutants_requests.MUTANTS,
+    *mutants_peers.MUTANTS,
+    *mutants_owners.MUTANTS,
+    *mutants_views.COMPACTIONS,
+    *mutants_views.CATCH_UPS,
+    *mutants_produce.MUTANTS,
+    *mutants_keys.MUTANTS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

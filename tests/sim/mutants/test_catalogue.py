@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_edits_name_nothing_that_the_code_no_longer_has() -> None:
     """One that does ends with an error instead of breaking its rule."""
     sources = [path for part in PACKAGES for path in (ROOT / part).rglob("*.py")]
     known = set(re.findall(r"\w+", "\n".join(path.read_text("utf-8") for path in sources)))
-    known.update(*map(dir, (asyncio, set, str, bytes, list, dict)))
+    known.update(*map(dir, (asyncio, ssl.SSLContext, set, str, bytes, list, dict)))
     unknown = {
         (one.name, name)
         for one in [*MUTANTS, *UNIT_MUTANTS]

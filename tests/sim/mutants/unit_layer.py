@@ -21,6 +21,7 @@ from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.healing import unit_tests as healing_unit_tests
 from tests.sim.mutants.ledgers import unit_tests as ledgers_unit_tests
 from tests.sim.mutants.mutation import Mutant, applied
+from tests.sim.mutants.parts import unit_tests as parts_unit_tests
 from tests.sim.mutants.topics import unit_tests as topics_unit_tests
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +44,7 @@ for _tests in (
     auditing.TESTS,
     recent.TESTS,
     topics_unit_tests.TESTS,
+    parts_unit_tests.TESTS,
 ):
     for _path, _names in _tests.items():
         TESTS[_path] = (*TESTS.get(_path, ()), *_names)
