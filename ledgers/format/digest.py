@@ -31,13 +31,18 @@ def digest_size(digest_type: DigestType) -> int:
 
 
 def digest_bytes(
-    digest_type: DigestType, key: bytes, header: bytes, payload: bytes | memoryview
+    digest_type: DigestType, key: bytes, header: bytes, *payload: bytes | bytearray | memoryview
 ) -> bytes:
-    """Return the digest over header and payload, ``digest_size`` bytes long."""
+    """Return the digest over header and payload, ``digest_size`` bytes long. ``payload``: its
+    pieces, mostly one."""
     if digest_type is DigestType.CRC32C:
-        return crc32c(payload, crc32c(header)).to_bytes(8, "little")
+        checksum = crc32c(header)
+        for piece in payload:
+            checksum = crc32c(piece, checksum)
+        return checksum.to_bytes(8, "little")
     mac = hmac.new(key, header, "sha256")
-    mac.update(payload)
+    for piece in payload:
+        mac.update(piece)
     return mac.digest()
 
 

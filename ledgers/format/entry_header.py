@@ -117,6 +117,14 @@ def pack_entry(
     return b"".join((header, *map(_pack_range, ranges), batch))
 
 
+def pack_plain_header(*, count: int, first_number: int, publish_time_us: int) -> bytes:
+    """Return the header of an entry of messages that belong to no producer, for callers that have
+    the batch in pieces."""
+    return HEADER.pack(
+        VERSION, KIND_MESSAGES, HEADER.size, count, first_number, publish_time_us, 0, 0
+    )
+
+
 def read_entry_header(payload: Buffer) -> EntryHeader:
     """Return the header of an entry's payload; the batch is ``payload[header.header_bytes:]``.
 

@@ -31,6 +31,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ from fencelog.ledgers.format.digest import (
     digest_size,
 )
 from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
-from fencelog.ledgers.limits import MAX_RUN_BYTES, MAX_RUN_ENTRIES
+from fencelog.ledgers.limits import KIB, MAX_RUN_BYTES, MAX_RUN_ENTRIES
 
 RUN_HEADER = struct.Struct("<QQIIII")
 ENTRY_HEADER = struct.Struct("<QQqQIB3x")
@@ -54,11 +55,32 @@ _ONE_START = (RUN_HEADER.size + 8).to_bytes(8, "little")
 _COUNT_AND_SIZE = struct.Struct("<II")
 _FEW_PARTS = 16
 """The number of parts up to which a checksum over one after the other costs less than a copy."""
+_LARGE_PART_BYTES = 1 * KIB
+"""The mean size of parts from which on that holds for any number of them."""
 _ENTRY_WITH_CRC = struct.Struct("<QQqQIB3xQ")
 """An entry's header and its CRC32C."""
 _PADDING = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The payload of a large entry whose bytes lie in several places; they are joined once, in the
+    run. Nothing may change them before that."""
+
+    parts: tuple[Buffer, ...]
+    size: int
+
+    @classmethod
+    def of(cls, *parts: Buffer) -> Pieces:
+        return cls(parts, sum(map(len, parts)))
+
+    def __len__(self) -> int:
+        return self.size
+
+
+Payload = bytes | Pieces
 
 
 class Entry(NamedTuple):
@@ -124,7 +146,7 @@ def _join(
     index = _u32_bytes(starts)
     index += _PADDING[-len(index) & 7]
     head = _RUN_HEADER_START.pack(ledger_id, first_entry_id, len(starts), size)
-    if len(parts) > _FEW_PARTS:
+    if len(parts) > _FEW_PARTS and size < len(parts) * _LARGE_PART_BYTES:
         parts = [b"".join(parts)]
     checksum = crc32c(index, crc32c(head))
     for part in parts:
@@ -140,7 +162,7 @@ def _entries_start(count: int) -> int:
 def build_run(
     ledger_id: int,
     first_entry_id: int,
-    payloads: Sequence[bytes],
+    payloads: Sequence[Payload],
     *,
     lac: int,
     length_before: int,
@@ -164,25 +186,36 @@ def build_run(
         size = len(payload)
         length += size
         header = pack(ledger_id, entry_id, lac, length, size, digest_type)
+        pieces = _pieces_of(payload)
+        digest = digest_bytes(digest_type, key, header, *pieces)
         pad = -size & 7
-        parts += (header, digest_bytes(digest_type, key, header, payload), payload, _PADDING[pad])
+        parts += (header, digest, *pieces, _PADDING[pad])
         sizes.append(overhead + size + pad)
         entry_id += 1
     return _assemble(ledger_id, first_entry_id, sizes, parts)
 
 
 def _build_one(
-    ledger_id: int, entry_id: int, payload: bytes, lac: int, length_before: int
+    ledger_id: int, entry_id: int, payload: Payload, lac: int, length_before: int
 ) -> bytes:
     """Pack a run of one entry. Where there are many ledgers nearly all runs are of this kind."""
     size = len(payload)
     header = ENTRY_HEADER.pack(
         ledger_id, entry_id, lac, length_before + size, size, DigestType.CRC32C
     )
+    if isinstance(payload, Pieces):
+        digest = digest_bytes(DigestType.CRC32C, b"", header, *payload.parts)
+        parts = [header, digest, *payload.parts, _PADDING[-size & 7]]
+        run_bytes = _entries_start(1) + sum(map(len, parts))
+        return _join(ledger_id, entry_id, (_entries_start(1),), run_bytes, parts)
     digest = digest_bytes(DigestType.CRC32C, b"", header, payload)
     body = b"".join((_ONE_START, header, digest, payload, _PADDING[-size & 7]))
     head = _RUN_HEADER_START.pack(ledger_id, entry_id, 1, RUN_HEADER.size + len(body))
     return b"".join((head, crc32c(body, crc32c(head)).to_bytes(8, "little"), body))
+
+
+def _pieces_of(payload: Payload) -> tuple[Buffer, ...]:
+    return payload.parts if isinstance(payload, Pieces) else (payload,)
 
 
 def read_run_header(run: Buffer, offset: int = 0) -> RunHeader:

@@ -243,15 +243,23 @@ def _validity(items: Sequence[object]) -> bytes:
 
 def assemble_batch(count: int, columns: int, buffers: Sequence[Buffer], codec: int) -> bytes:
     """Return a batch. ``buffers``: from the first on; those after them are absent."""
+    return b"".join(batch_pieces(count, columns, [(buffer,) for buffer in buffers], codec))
+
+
+def batch_pieces(
+    count: int, columns: int, buffers: Sequence[Sequence[Buffer]], codec: int
+) -> list[Buffer]:
+    """Return a batch as pieces that are to be joined. ``buffers``: the pieces of each, from the
+    first buffer on."""
     if not 1 <= count <= MAX_BATCH_MESSAGES:
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"a batch holds 1 to {MAX_BATCH_MESSAGES} messages, not {count}"
         )
-    lengths = [*map(len, buffers), *_ABSENT[len(buffers) :]]
+    lengths = [*(sum(map(len, buffer)) for buffer in buffers), *_ABSENT[len(buffers) :]]
     parts: list[Buffer] = []
-    for buffer in buffers:
-        if buffer:
-            parts += buffer, _PADDING[-len(buffer) & 7]
+    for buffer, length in zip(buffers, lengths, strict=False):
+        if length:
+            parts += *buffer, _PADDING[-length & 7]
     size = sum(map(len, parts))
     if size > MAX_ENTRY_BYTES:
         raise FencelogError(ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {size} bytes")
@@ -263,7 +271,7 @@ def assemble_batch(count: int, columns: int, buffers: Sequence[Buffer], codec: i
     checksum = crc32c(end, crc32c(start))
     for part in parts:  # one after the other, so that they are copied once
         checksum = crc32c(part, checksum)
-    return b"".join((start, checksum.to_bytes(4, "little"), end, *parts))
+    return [start, checksum.to_bytes(4, "little"), end, *parts]
 
 
 # -- decoding ------------------------------------------------------------------------------------

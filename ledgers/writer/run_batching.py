@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fencelog.ledgers.format.digest import digest_size
-from fencelog.ledgers.format.run import ENTRY_HEADER
+from fencelog.ledgers.format.run import ENTRY_HEADER, Payload
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 
@@ -26,7 +26,7 @@ class RunBatching:
         overhead = ENTRY_HEADER.size + digest_size(metadata.digest_type)
         return cls(1 if is_striped else MAX_RUN_ENTRIES, overhead)
 
-    def end_of_run(self, queue: Sequence[bytes], start: int) -> int:
+    def end_of_run(self, queue: Sequence[Payload], start: int) -> int:
         """Return the end of the run that begins at ``start``: by entries and by bytes, at least one
         entry."""
         limit = min(len(queue), start + self.max_entries)

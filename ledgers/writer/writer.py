@@ -13,7 +13,7 @@ from functools import partial
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts, merge
-from fencelog.ledgers.format.run import Run, RunHeader, build_run, run_of
+from fencelog.ledgers.format.run import Payload, Run, RunHeader, build_run, run_of
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
@@ -102,7 +102,7 @@ class LedgerWriter:
         self._key = key
         self._on_ack = on_ack
         self._on_failure = on_failure
-        self._queue: list[bytes] = []
+        self._queue: list[Payload] = []
         self._contexts: dict[int, Contexts] | None = None
         """The contexts of queued entries, by entry id; None: there are none, as mostly."""
         self._next_entry_id = 0
@@ -158,7 +158,7 @@ class LedgerWriter:
     def failure(self) -> FencelogError | None:
         return self._core.finished
 
-    def append(self, payload: bytes, contexts: Contexts = NO_CONTEXTS) -> int:
+    def append(self, payload: Payload, contexts: Contexts = NO_CONTEXTS) -> int:
         """Queue one entry and return its id. Entries are stored in the order of the calls.
         ``contexts``: the requests that bookies are to know it by.
 

@@ -77,9 +77,9 @@ class _OrderedAppends:
         """The event of each partition that is set when its latest append is done; after an error it
         never is."""
 
-    async def append(self, partition: int, rows: pa.RecordBatch) -> None:
+    async def append(self, partition: int, rows: pa.Table) -> None:
         """Have rows appended; return when few appends wait. The group raises their errors."""
-        batch = encode(rows, checked=False)  # while others are on their way
+        batch = encode(rows)  # while others are on their way
         await self._slots.acquire()
         before, done = self._last.get(partition), anyio.Event()
         self._last[partition] = done

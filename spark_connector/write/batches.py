@@ -3,7 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
-from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.limits import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MIB
 from fencelog.ledgers.record_batch import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, check_batch
-from fencelog.ledgers.record_batch.format import Buffer, assemble_batch
+from fencelog.ledgers.record_batch.format import Buffer, batch_pieces
 
 TARGET_BYTES = 2 * MIB
 """The size of a record batch, at most, unless it is one row: large enough for full speed, and far
@@ -24,6 +24,10 @@ below the largest."""
 ROW_BYTES = 24
 """The cost of a row or a header beside its bytes, about; large enough for a record batch of empty
 rows to have fewer than MAX_BATCH_MESSAGES."""
+
+_FEW_CHUNKS = 16
+"""The chunks of a column up to which their bytes are taken one by one: each costs some µs, and a
+copy of all of them first costs as much as many."""
 
 _INT32 = np.dtype("<i4")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -66,51 +70,65 @@ def split(rows: pa.RecordBatch, partitions: NDArray[np.int64]) -> dict[int, pa.R
     }
 
 
-def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of several batches as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+def encode(rows: pa.Table) -> bytes:
+    """Return these rows, as many as ``Gathered`` gives out at a time, as a record batch, for a
+    broker, which checks the limits of messages. Raises FencelogError: BAD_REQUEST for a row that is
+    no message."""
+    return b"".join(_encode(rows))
 
 
-def encode(rows: pa.RecordBatch, *, checked: bool = True) -> bytes:
-    """Return these rows, as many as ``Gathered`` gives out at a time, as a record batch.
-
-    ``checked``: the limits of messages are checked here, as they must be for what goes straight to
-    bookies; a broker checks what it gets itself. Raises FencelogError: BAD_REQUEST,
-    PAYLOAD_TOO_LARGE for a row that is no message.
-    """
-    batch = _encode(rows)
-    if checked:
-        check_batch(batch)
-    return batch
+def encode_checked(rows: pa.Table) -> list[Buffer]:
+    """Return the same as pieces, views of the rows, to be joined. The limits of messages are
+    checked, as they must be for what goes straight to bookies. Raises FencelogError: BAD_REQUEST,
+    PAYLOAD_TOO_LARGE for a row that is no message."""
+    pieces = _encode(rows)
+    if not _is_within_limits(rows):
+        check_batch(b"".join(pieces))
+    return pieces
 
 
-def _encode(rows: pa.RecordBatch) -> bytes:
+def _is_within_limits(rows: pa.Table) -> bool:
+    """Tell whether the offsets of rows without headers rise, and no value or key is above its
+    limit: that is all of what ``check_batch`` checks that Arrow's columns may have wrong."""
+    names = rows.schema.names
+    if "headers" in names:
+        return False
+    limits = {"value": MAX_MESSAGE_BYTES, "key": MAX_KEY_BYTES}
+    return all(
+        _are_lengths_within(rows[name], limit) for name, limit in limits.items() if name in names
+    )
+
+
+def _are_lengths_within(column: pa.ChunkedArray, limit: int) -> bool:
+    found = pc.min_max(pc.binary_length(column)).as_py()
+    return found["min"] is None or 0 <= found["min"] <= found["max"] <= limit
+
+
+def _encode(rows: pa.Table) -> list[Buffer]:
     names = rows.schema.names
     value = rows["value"]
     if value.null_count:
         raise _refused("a row has no value: NULL cannot be stored, an empty value can")
     columns = 0
-    buffers: list[Buffer] = [*_binary(value), *[b""] * 10]
+    buffers: list[Sequence[Buffer]] = [*_binary(value), *[()] * 10]
     if "key" in names and rows["key"].null_count < rows.num_rows:
         columns |= HAS_KEY
-        buffers[2] = _validity(rows["key"])
+        buffers[2] = (_validity(rows["key"]),)
         buffers[3:5] = _binary(rows["key"])
     if "event_time" in names and rows["event_time"].null_count < rows.num_rows:
         columns |= HAS_EVENT_TIME
         times = rows["event_time"].cast(_TIME).cast(pa.int64())
-        buffers[5] = _validity(times)
-        buffers[6] = _packed(pc.fill_null(times, 0), np.dtype("<i8"))
+        buffers[5] = (_validity(times),)
+        buffers[6] = (_packed(pc.fill_null(times, 0), np.dtype("<i8")),)
     if "headers" in names:
-        headers = _headers(rows["headers"])
+        headers = _headers(rows["headers"].combine_chunks())
         if headers is not None:
             columns |= HAS_HEADERS
             buffers[7:12] = headers
-    return assemble_batch(rows.num_rows, columns, buffers, codec=0)
+    return batch_pieces(rows.num_rows, columns, buffers, codec=0)
 
 
-def _headers(lists: pa.Array) -> list[Buffer] | None:
+def _headers(lists: pa.Array) -> list[Sequence[Buffer]] | None:
     """Return the five buffers of a column of headers; None if there is none."""
     pairs = lists.flatten()
     if not len(pairs):
@@ -120,21 +138,36 @@ def _headers(lists: pa.Array) -> list[Buffer] | None:
         raise _refused("a header has no name or no value")
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.concatenate(([0], np.cumsum(counts))).astype(_INT32)
-    return [ends.tobytes(), *_binary(names), *_binary(values)]
+    return [(ends.tobytes(),), *_binary(names), *_binary(values)]
 
 
-def _binary(column: pa.Array) -> tuple[Buffer, Buffer]:
-    """Return the offsets from 0, and the data, of a column of bytes or text: views of Arrow's."""
-    filled = column.cast(pa.binary())
-    if filled.null_count:
-        filled = pc.fill_null(filled, b"")
-    _, offsets, data = filled.buffers()
-    ends = np.frombuffer(offsets, _INT32, len(filled) + 1, filled.offset * _INT32.itemsize)
-    kept = b"" if data is None else memoryview(data).cast("B")[ends[0] : ends[-1]]
-    return memoryview((ends - ends[0]).astype(_INT32, copy=False)).cast("B"), kept
+def _binary(column: pa.Array | pa.ChunkedArray) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
+    """Return the offsets from 0, and the data, of a column of bytes or text: the data as views of
+    Arrow's, one for each chunk."""
+    ends: list[NDArray[np.int32]] = [np.zeros(1, _INT32)]
+    kept: list[Buffer] = []
+    size = 0
+    for chunk in _chunks(column):
+        filled = chunk.cast(pa.binary())
+        if filled.null_count:
+            filled = pc.fill_null(filled, b"")
+        _, offsets, data = filled.buffers()
+        places = np.frombuffer(offsets, _INT32, len(filled) + 1, filled.offset * _INT32.itemsize)
+        ends.append(places[1:] + (size - places[0]))
+        if data is not None and places[0] < places[-1]:
+            kept.append(memoryview(data).cast("B")[places[0] : places[-1]])
+        size += int(places[-1] - places[0])
+    return (np.concatenate(ends).tobytes(),), kept
 
 
-def _validity(column: pa.Array) -> bytes:
+def _chunks(column: pa.Array | pa.ChunkedArray) -> Sequence[pa.Array]:
+    if isinstance(column, pa.Array):
+        return (column,)
+    chunks: list[pa.Array] = column.chunks
+    return chunks if len(chunks) <= _FEW_CHUNKS else (column.combine_chunks(),)
+
+
+def _validity(column: pa.ChunkedArray) -> bytes:
     """Return Arrow's bitmap from the first bit on; empty if there is no null."""
     if not column.null_count:
         return b""
@@ -142,7 +175,7 @@ def _validity(column: pa.Array) -> bytes:
     return np.packbits(flags, bitorder="little").tobytes()
 
 
-def _packed(column: pa.Array, kind: np.dtype[Any]) -> bytes:
+def _packed(column: pa.ChunkedArray, kind: np.dtype[Any]) -> bytes:
     numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return numbers.astype(kind).tobytes()
 
@@ -161,17 +194,18 @@ class Gathered:
     def __init__(self) -> None:
         self._waiting: dict[int, _Waiting] = {}
 
-    def add(self, by_partition: dict[int, pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Add rows; yield those of a partition that are enough once the next one is there."""
+    def add(self, by_partition: dict[int, pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+        """Add rows; yield those of a partition that are enough once the next one is there: as they
+        came, not copied."""
         for partition, rows in by_partition.items():
             waiting = self._waiting.setdefault(partition, _Waiting())
             for full in waiting.add(rows):
                 yield partition, full
 
-    def rest(self) -> Iterable[tuple[int, pa.RecordBatch]]:
+    def rest(self) -> Iterable[tuple[int, pa.Table]]:
         """Yield what is left."""
         for partition in sorted(self._waiting):
-            yield partition, joined(self._waiting.pop(partition).parts)
+            yield partition, pa.Table.from_batches(self._waiting.pop(partition).parts)
 
 
 class _Waiting:
@@ -181,7 +215,7 @@ class _Waiting:
         self.parts: list[pa.RecordBatch] = []
         self._bytes = 0
 
-    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.Table]:
         ends = np.cumsum(_sizes(rows))
         start = 0
         while start < rows.num_rows:
@@ -195,7 +229,7 @@ class _Waiting:
                 self._bytes += int(ends[end - 1]) - begin
             if end < rows.num_rows:
                 full, self.parts, self._bytes = self.parts, [], 0
-                yield joined(full)
+                yield pa.Table.from_batches(full)
             start = end
 
 

@@ -17,7 +17,8 @@ from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import DigestType
-from fencelog.ledgers.format.entry_header import pack_entry
+from fencelog.ledgers.format.entry_header import pack_plain_header
+from fencelog.ledgers.format.run import Pieces
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import from_json
 from fencelog.ledgers.limits import MIB
@@ -25,7 +26,7 @@ from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read.bookies import BookieTable
-from fencelog.spark_connector.write.batches import Gathered, encode, route, split
+from fencelog.spark_connector.write.batches import Gathered, encode_checked, route, split
 from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
@@ -83,7 +84,7 @@ async def write_ledgers(
         open_ledgers: dict[int, _OpenLedger] = {}
         gathered = Gathered()
 
-        async def add(partition: int, part: pa.RecordBatch) -> None:
+        async def add(partition: int, part: pa.Table) -> None:
             ledger = open_ledgers.get(partition)
             if ledger is None:
                 commits = PartitionCommits(client, options.topic, partition, job.name)
@@ -140,14 +141,15 @@ class _OpenLedger:
     def _told(self, _: object) -> None:
         self._wakeup.set()
 
-    async def write(self, rows: pa.RecordBatch) -> None:
-        """Write rows; return when only few of them wait for an acknowledgement."""
-        entry = pack_entry(
-            encode(rows),
+    async def write(self, rows: pa.Table) -> None:
+        """Write rows; return when only few of them wait for an acknowledgement. They are copied
+        once, into the run that goes to the bookies."""
+        header = pack_plain_header(
             count=rows.num_rows,
             first_number=self._messages,
             publish_time_us=self._host.now_us(),
         )
+        entry = Pieces.of(header, *encode_checked(rows))
         while self._writer.pending_bytes > MAX_PENDING_BYTES:
             await self._wait()
         self._last_entry = self._writer.append(entry)

@@ -139,13 +139,18 @@ def _ledgers_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskLedg
 
 
 def _run(work: Awaitable[T], target: WriteTarget) -> T:
+    """Run the work of a task on uvloop, which sends a record batch as it lies in memory: asyncio's
+    own loop copies it twice for each bookie."""
+    import uvloop
+
     from fencelog.spark_connector.write.target import located
 
     async def run() -> T:
         return await work
 
     try:
-        return asyncio.run(run())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
     except FencelogError as error:
         raise located(error, target.options) from error
 

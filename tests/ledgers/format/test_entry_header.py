@@ -20,6 +20,7 @@ from fencelog.ledgers.format.entry_header import (
     SequenceRange,
     header_size,
     pack_entry,
+    pack_plain_header,
     producer_digest,
     read_entry_header,
     read_ranges,
@@ -45,6 +46,11 @@ def test_what_was_packed_is_read(
     assert header.next_number == first + count
     assert payload[header.header_bytes :] == batch
     assert read_ranges(payload, header) == []
+
+
+def test_the_header_of_an_entry_without_producers_may_be_packed_alone() -> None:
+    header = pack_plain_header(count=3, first_number=9, publish_time_us=7)
+    assert header + b"batch" == pack_entry(b"batch", count=3, first_number=9, publish_time_us=7)
 
 
 def test_sequence_ranges_travel_before_the_batch() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,8 @@ from fencelog.ledgers.format import run as run_module
 from fencelog.ledgers.format.digest import DigestType, crc32c
 from fencelog.ledgers.format.run import (
     RUN_HEADER,
+    Payload,
+    Pieces,
     Run,
     build_run,
     merge_runs,
@@ -48,6 +50,19 @@ def test_entries_come_back_as_they_were(payloads: list[bytes]) -> None:
     assert run_lac(run, header) == 3
     assert read_run(run) == run_of(run) == Run(header, 3, run)
     assert run_length(run, header) == 100 + sum(map(len, payloads)) == entries[-1].length
+
+
+PIECES = st.lists(st.binary(max_size=9) | st.just(b"x" * 5_000), max_size=20)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=4), st.sampled_from(DigestType))
+def test_payloads_in_pieces_are_the_same_run(found: list[list[bytes]], kind: DigestType) -> None:
+    def build(payloads: Sequence[Payload]) -> bytes:
+        return build_run(7, 5, payloads, lac=3, length_before=9, digest_type=kind, key=b"key")
+
+    whole = [b"".join(parts) for parts in found]
+    assert build([Pieces.of(*parts) for parts in found]) == build(whole)
+    assert [len(Pieces.of(*parts)) for parts in found] == [len(payload) for payload in whole]
 
 
 @given(PAYLOADS)

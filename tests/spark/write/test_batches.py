@@ -14,14 +14,19 @@ from hypothesis import strategies as st
 
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES
+from fencelog.ledgers.limits import (
+    MAX_BATCH_MESSAGES,
+    MAX_HEADERS,
+    MAX_KEY_BYTES,
+    MAX_MESSAGE_BYTES,
+)
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch
 from fencelog.spark_connector.read.columns import HEADERS, TIMESTAMP
 from fencelog.spark_connector.write.batches import (
     TARGET_BYTES,
     Gathered,
     encode,
-    joined,
+    encode_checked,
     route,
     split,
 )
@@ -58,11 +63,18 @@ def rows_of(found: list[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, times], schema=SCHEMA)
 
 
-def messages_of(rows: pa.RecordBatch) -> list[Message]:
-    return decode_batch(encode(rows))
+def table(*batches: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches(batches)
 
 
-def gathered(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
+def messages_of(*batches: pa.RecordBatch) -> list[Message]:
+    rows = table(*batches)
+    batch = encode(rows)
+    assert b"".join(encode_checked(rows)) == batch
+    return decode_batch(batch)
+
+
+def gathered(*batches: pa.RecordBatch) -> list[pa.Table]:
     """What is given out of these rows of partition 0."""
     waiting = Gathered()
     full = [part for rows in batches for _, part in waiting.add({0: rows})]
@@ -73,25 +85,47 @@ def gathered(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
 def test_every_message_stays_as_it_was(found: list[Message], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(found) - 1))
     end = data.draw(st.integers(start + 1, len(found)))
-    assert messages_of(rows_of(found).slice(start, end - start)) == found[start:end]
+    rows = rows_of(found)
+    assert messages_of(rows.slice(start, end - start)) == found[start:end]
+
+
+@given(st.lists(st.lists(messages, min_size=1, max_size=4), min_size=1, max_size=25))
+def test_rows_that_come_in_parts_are_the_same_batch(parts: list[list[Message]]) -> None:
+    found = [message for part in parts for message in part]
+    whole = rows_of([Message(b"before", b"k", 1, (("h", b"v"),)), *found])
+    came = [whole.slice(0, 1), *map(rows_of, parts), whole.slice(1, 0)]
+    assert decode_batch(encode(table(*came))) == [*messages_of(whole.slice(0, 1)), *found]
+    assert encode(table(*came)) == encode(table(whole))
+    assert messages_of(*map(rows_of, parts)) == found
+
+
+def parts_of_rows() -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict({"value": [b"v" * 100] * 5_000}) for _ in range(2)]
 
 
 def test_the_bytes_of_rows_are_copied_once() -> None:
-    rows = pa.RecordBatch.from_pydict({"value": [b"v" * 100] * 10_000})
+    rows = table(*parts_of_rows())
     size = len(encode(rows))
     tracemalloc.start()
     try:
-        encode(rows, checked=False)
+        encode(rows)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert most < 1.5 * size
 
 
+def test_the_bytes_of_rows_are_not_copied_before_they_are_a_run() -> None:
+    rows = table(*parts_of_rows())
+    in_rows = {chunk.buffers()[2].address for chunk in rows["value"].chunks}
+    found = [np.frombuffer(piece, np.uint8) for piece in encode_checked(rows) if piece]
+    assert {each.ctypes.data for each in found} >= in_rows
+
+
 def test_limits_are_left_to_the_broker_where_it_checks_them() -> None:
     rows = pa.RecordBatch.from_pydict({"value": [b"x" * (MAX_MESSAGE_BYTES + 1)]})
     with pytest.raises(FencelogError) as raised:
-        check_batch(encode(rows, checked=False))
+        check_batch(encode(table(rows)))
     assert raised.value.code is ErrorCode.PAYLOAD_TOO_LARGE
 
 
@@ -143,6 +177,17 @@ def test_batches_end_where_their_rows_say(sizes: list[int], cuts: list[int]) -> 
         ({"value": pa.array([None, b"a"])}, ErrorCode.BAD_REQUEST),
         ({"value": [b"x" * (MAX_MESSAGE_BYTES + 1)]}, ErrorCode.PAYLOAD_TOO_LARGE),
         (
+            {"value": [b"a"], "key": [b"x" * (MAX_KEY_BYTES + 1)]},
+            ErrorCode.PAYLOAD_TOO_LARGE,
+        ),
+        (
+            {
+                "value": [b"a"],
+                "headers": pa.array([[{"name": "n", "value": b"v"}] * (MAX_HEADERS + 1)], HEADERS),
+            },
+            ErrorCode.PAYLOAD_TOO_LARGE,
+        ),
+        (
             {"value": [b"a"], "headers": pa.array([[{"name": None, "value": b"v"}]], HEADERS)},
             ErrorCode.BAD_REQUEST,
         ),
@@ -150,8 +195,17 @@ def test_batches_end_where_their_rows_say(sizes: list[int], cuts: list[int]) -> 
 )
 def test_what_is_no_message_is_refused(column: dict[str, Any], code: ErrorCode) -> None:
     with pytest.raises(FencelogError) as raised:
-        encode(pa.RecordBatch.from_pydict(column))
+        encode_checked(pa.Table.from_pydict(column))
     assert raised.value.code is code
+
+
+def test_offsets_that_do_not_rise_are_refused() -> None:
+    offsets = pa.array([0, 4, 2, 6], pa.int32())
+    values = pa.Array.from_buffers(
+        pa.binary(), 3, [None, offsets.buffers()[1], pa.py_buffer(b"abcdef")]
+    )
+    with pytest.raises(FencelogError, match="offsets do not rise"):
+        encode_checked(pa.Table.from_pydict({"value": values}))
 
 
 @given(st.lists(st.none() | st.binary(max_size=2), min_size=1), st.integers(1, 5))
@@ -195,4 +249,3 @@ def test_small_batches_wait_for_each_other() -> None:
     assert rest[1].num_rows == 40
     assert rest[0].num_rows + given_out[0][1].num_rows == 4_000
     assert list(waiting.rest()) == []
-    assert joined([small, small]).num_rows == 200
