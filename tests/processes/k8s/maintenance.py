@@ -114,7 +114,7 @@ def expect_servers(installed: Installation, number: int) -> None:
     def is_complete() -> bool:
         servers = installed.zookeeper_servers()
         led = [each["zk_synced_followers"] for each in servers.values() if is_leader(each)]
-        return len(servers) == number and led == [str(number - 1)]
+        return len(servers) == number and [*map(float, led)] == [number - 1]
 
     wait_until(is_complete, f"one of {number} servers leads all the others", timeout_s=60)
 
