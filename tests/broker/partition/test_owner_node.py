@@ -142,14 +142,14 @@ async def test_a_node_that_went_with_its_log_is_not_removed_once_more(stage: Sta
     """The same broker may own the partition again by then."""
     a = await side(stage, "a")
     await a.take()
-    former = a.node
-    await a.store.commit(former.releasing())
+    previous = a.node
+    await a.store.commit(previous.releasing())
     assert await a.owner() is None
     a.node = a.new_node()
     await a.take()
-    await former.release(is_done=True)
+    await previous.release(is_done=True)
     owner = await a.owner()
     assert owner is not None
     assert owner.session_id == a.store.session_id
-    for node in (former, a.node):
+    for node in (previous, a.node):
         node.close()

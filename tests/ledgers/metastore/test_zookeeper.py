@@ -118,11 +118,11 @@ async def test_a_change_is_for_one_version(store: ZooKeeperMetadataStore) -> Non
 
 async def test_a_change_is_for_one_creation_of_a_node(store: ZooKeeperMetadataStore) -> None:
     """The number of its version is the same."""
-    former = await store.create("/node", b"1")
-    await store.delete("/node", former)
+    earlier = await store.create("/node", b"1")
+    await store.delete("/node", earlier)
     present = await store.create("/node", b"2")
-    assert (former.number, present.number) == (0, 0)
-    for late in (store.set("/node", b"3", former), store.delete("/node", former)):
+    assert (earlier.number, present.number) == (0, 0)
+    for late in (store.set("/node", b"3", earlier), store.delete("/node", earlier)):
         assert (await refusal(late)).code is ErrorCode.METADATA_CONFLICT
     assert await store.get("/node") == Versioned(b"2", present)
     await store.delete("/node", present)
@@ -133,10 +133,10 @@ async def test_an_ephemeral_node_of_another_session_is_another_creation(
     server: ZooKeeperServer, store: ZooKeeperMetadataStore, address: str
 ) -> None:
     other = await started(server, address)
-    former = await other.create("/node", b"1", ephemeral=True)
+    earlier = await other.create("/node", b"1", ephemeral=True)
     await other.close()
     present = await store.create("/node", b"2", ephemeral=True)
-    assert (await refusal(store.set("/node", b"3", former))).code is ErrorCode.METADATA_CONFLICT
+    assert (await refusal(store.set("/node", b"3", earlier))).code is ErrorCode.METADATA_CONFLICT
     assert await store.get("/node") == Versioned(b"2", present, store.session_id)
 
 

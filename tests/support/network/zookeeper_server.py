@@ -110,14 +110,14 @@ class ZooKeeperServer:
                 if client.session_id:
                     self._take(client, packet)
                 else:
-                    self._greet(client, packet)
+                    self._open_session(client, packet)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             self._clients.remove(client)
             writer.close()
 
-    def _greet(self, client: _Client, packet: bytes) -> None:
+    def _open_session(self, client: _Client, packet: bytes) -> None:
         _, last_zxid, timeout_ms, session_id = unpack_from(">iqiq", packet)
         self.greetings.append((last_zxid, session_id))
         if session_id and session_id not in self._sessions:
