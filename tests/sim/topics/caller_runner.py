@@ -135,13 +135,17 @@ class CallPlay:
         return await ask_until(machine, register)
 
     async def _spread(self, brokers: dict[str, BrokerMachine]) -> None:
-        """Each partition begins at another broker."""
+        """Each partition begins at another broker. One that fails otherwise than by an answer is
+        broken."""
         machines = list(brokers.values())
         for partition in range(self._plan.partitions):
-            await ask_until(
-                machines[partition % len(machines)],
-                partial(_take, partition),
-            )
+            try:
+                await ask_until(
+                    machines[partition % len(machines)],
+                    partial(_take, partition),
+                )
+            except Exception as error:
+                self.history.violate(22, f"partition {partition} cannot be taken: {error!r}")
 
     def _start_clients(
         self, clients: Clients, calls: CallHistory, info: SubscriptionInfo
