@@ -33,6 +33,11 @@ class AckRanges:
     def __contains__(self, offset: int) -> bool:
         return self.next_unacked(offset) != offset
 
+    @property
+    def end(self) -> int:
+        """Return the offset from which on nothing is acknowledged."""
+        return self._ends[-1] if self._ends else self.acked_to
+
     def unacked_below(self, tail: int) -> int:
         """Return how many messages below ``tail`` are not acknowledged."""
         below = tail - self.acked_to

@@ -70,8 +70,12 @@ class Dispatch(ABC):
         return len(self.dead_letters)
 
     def may_read(self, now: float) -> bool:
-        """Tell whether new messages may be read."""
-        return len(self.cursor.acks) < MAX_ACK_RANGES and self.held < MAX_HELD_MESSAGES
+        """Tell whether new messages may be read. Those between acknowledged ranges always may, as
+        the ranges merge by them: after a takeover, or in order again, they are read once more."""
+        acks = self.cursor.acks
+        if len(acks) >= MAX_ACK_RANGES and acks.next_unacked(self.next_offset) >= acks.end:
+            return False
+        return self.held < MAX_HELD_MESSAGES
 
     def has_unread(self, tail: int) -> bool:
         return self.cursor.acks.next_unacked(self.next_offset) < tail

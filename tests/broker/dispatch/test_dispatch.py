@@ -211,6 +211,25 @@ def test_too_many_holes_stop_what_is_new_until_they_close(monkeypatch: pytest.Mo
     w.drain()
 
 
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED, FAILOVER])
+def test_too_many_holes_are_filled_after_a_takeover(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The next owner has delivered nothing yet, and finds the ranges."""
+    monkeypatch.setattr(dispatch_base, "MAX_ACK_RANGES", 2)
+    w = world(kind, "." * 8)
+    assert w.pull(A, 6) == [0, 1, 2, 3, 4, 5]
+    w.ack([1, 3])
+    w.confirm()
+    w.take_over(0)
+    assert w.dispatch.is_ready(A, w.now, w.tail)
+    assert w.pull(A) == [0, 2]
+    assert w.pull(A) == []
+    w.ack([2])
+    assert w.pull(A) == [4, 5, 6, 7]
+    w.drain()
+
+
 def test_too_many_that_wait_stop_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch_base, "MAX_HELD_MESSAGES", 2)
     w = World(KEY_SHARED)
