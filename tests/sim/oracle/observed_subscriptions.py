@@ -6,13 +6,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+from fencelog.broker.dispatch import base
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from tests.sim.oracle.subscription_history import Given, SubscriptionHistory
+
+
+class Full(NamedTuple):
+    """An owner's subscription that may read nothing new. ``asks``: acknowledgements that had begun
+    anywhere: what one of them does, or undoes, is not seen here."""
+
+    dispatch: object
+    rewinds: int
+    next_offset: int
+    ranges: int
+    acked_to: int
+    asks: int
+
+    def is_passed(self, now: Full | None) -> bool:
+        """Tell whether it has read on, though nothing else has changed since."""
+        return (
+            now is not None
+            and now._replace(next_offset=self.next_offset) == self
+            and now.next_offset > self.next_offset
+        )
 
 
 class ObservedSubscriptions:
@@ -41,6 +62,7 @@ class ObservedSubscriptions:
         view = history.views[instance]
         began_s, seeks = loop.time(), view.seeks
         view.pulling[consumer] += 1
+        full = self._full()
         try:
             with self._judged():
                 messages = await self._real.pull(
@@ -65,6 +87,8 @@ class ObservedSubscriptions:
             lease_s=(lease_ms or info.config.lease_ms) / 1000,
         )
         history.check_leases(self._leases(), instance)
+        if full is not None and full.is_passed(self._full()):
+            history.violate(18, f"reads on at {full.next_offset}, {full.ranges} ranges are acked")
         for message in messages:
             history.given[message.ack_id] = Given(
                 message.offset, history.seeks_begun, instance.epoch
@@ -94,6 +118,25 @@ class ObservedSubscriptions:
         except FencelogError as error:
             self.history.turned_away(error, self.instance, newest_epoch)
             raise
+
+    def _full(self) -> Full | None:
+        """Return where the owner reads on, if it has as many ranges of acknowledged messages as it
+        may, and is beyond them: then nothing new is delivered."""
+        used = self._real._in_use.get(self.history.info.subscription_id)
+        if used is None:
+            return None
+        acks, limit = used.cursor.acks, vars(base)["MAX_ACK_RANGES"]
+        if len(acks) < limit or acks.next_unacked(used.dispatch.next_offset) < acks.end:
+            return None
+        self.history.log.counts["pulls over the limit of ranges"] += 1
+        return Full(
+            used.dispatch,
+            used.dispatch.rewinds,
+            used.dispatch.next_offset,
+            len(acks),
+            acks.acked_to,
+            self.history.asks,
+        )
 
     def _leases(self) -> dict[int, str]:
         """Return the holder of each message, by offset, in the owner's view."""

@@ -9,6 +9,7 @@ from typing import Any
 from fencelog.api.subscriptions import replay
 from fencelog.broker.append import admission, producer_table
 from fencelog.broker.background.sweep_core import is_garbage
+from fencelog.broker.dispatch import base
 from fencelog.broker.ledger_list import ledger_list, state_core, state_log
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
@@ -35,8 +36,10 @@ LIMITS: Limits = (
 FORGETFUL: Limits = (
     (TailCache.__init__, "__kwdefaults__", {"limit": 1_000}),
     (BrokerReads.__init__, "__defaults__", (1_000,)),
+    (base, "MAX_ACK_RANGES", 3),
 )
-"""Brokers keep a message or two in memory: all others come from bookies, ledger by ledger."""
+"""Brokers keep a message or two in memory: all others come from bookies, ledger by ledger; and few
+ranges of acknowledged messages, beyond which nothing new is delivered."""
 
 REPLAYED_SOON: Limits = ((replay, "_CONFIG", SubscriptionConfig(lease_ms=300)),)
 """What a replay has leased, and left, is there for the next one."""

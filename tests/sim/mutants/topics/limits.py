@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
+DISPATCH = "fencelog.broker.dispatch.base"
 ADMISSION = "fencelog.broker.append.admission"
 MODE = "fencelog.broker.append.mode"
 PRODUCERS = "fencelog.broker.append.producer_table"
@@ -161,7 +162,51 @@ PRODUCERS_FORGOTTEN = (
     ),
 )
 
-MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN
+RANGES = (
+    Mutant(
+        "acknowledged-beyond-the-ranges",
+        "SEMANTICS.md, limits of subscriptions",
+        "Beyond the limit of ranges what is acknowledged stays leased, and is delivered again.",
+        (
+            Edit(
+                DISPATCH,
+                "Dispatch.acked",
+                "        ended = within(self.leases.by_offset, first, end)\n",
+                "        if len(self.cursor.acks) >= MAX_ACK_RANGES:\n"
+                "            return\n"
+                "        ended = within(self.leases.by_offset, first, end)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "holes-not-read-again",
+        "SEMANTICS.md, limits of subscriptions",
+        "An owner that finds too many ranges does not deliver what lies between them either.",
+        (
+            Edit(
+                DISPATCH,
+                "Dispatch.may_read",
+                " and acks.next_unacked(self.next_offset) >= acks.end:",
+                ":",
+            ),
+        ),
+    ),
+    Mutant(
+        "read-on-beyond-the-ranges",
+        "SEMANTICS.md, limits of subscriptions",
+        "New messages are delivered however many ranges are acknowledged.",
+        (
+            Edit(
+                DISPATCH,
+                "Dispatch.may_read",
+                "            return False\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES
 
 CUT_OFF = (
     Mutant(

@@ -58,6 +58,9 @@ TESTS = {
         "failover-to-two",
         "refused-out-of-order",
         "buried-a-delivery-early",
+        "acknowledged-beyond-the-ranges",
+        "read-on-beyond-the-ranges",
+        "holes-not-read-again",
     ),
     "tests/broker/subscriptions/test_pull.py": (
         "a-pull-that-was-given-up-keeps-its-messages",
