@@ -258,11 +258,13 @@ class Victim:
 
 
 def victim(installed: Installation) -> Victim:
-    """Have a broker own partitions 0 and 1, and return its node. Raises CommandFailed if all
-    brokers are beside the load."""
+    """Have a broker own partitions 0 and 1, and return its node, in another zone than the load's if
+    there is one. Raises CommandFailed if all brokers are beside the load."""
     pods = [p for p in installed.pods("broker") if p["spec"]["nodeName"] != installed.load_node]
     if not pods:
         raise CommandFailed("all brokers are on the node of the load")
+    zone = installed.zone_of(installed.load_node)
+    pods.sort(key=lambda pod: installed.zone_of(pod["spec"]["nodeName"]) == zone)
     broker, node = pods[0]["metadata"]["name"], pods[0]["spec"]["nodeName"]
     for partition in (0, 1):
         if owner_of(installed, partition) != broker:
