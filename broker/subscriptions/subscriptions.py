@@ -11,7 +11,8 @@ its own time limit. A partition without subscriptions costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from math import ceil
 
 from fencelog.broker.append.rates import DispatchRate, rate_limited
@@ -98,24 +99,20 @@ class Subscriptions(SubscriptionTable):
         if limit is not None:
             allowed = await limit.admit(ReadLimits(max_messages, max_bytes))
             max_messages, max_bytes, _ = allowed
-        try:
-            async with subscription.turn:
-                self._deliveries += 1
-                pull = PullOperation(
-                    subscription,
-                    consumer,
-                    partition=self._partition,
-                    epoch=self._epoch,
-                    delivery=self._deliveries,
-                    host=self._host,
-                    max_messages=max_messages,
-                    max_bytes=max_bytes,
-                    lease_s=lease_s,
-                )
-                pulled = await pull.run()
-        except FencelogError as refusal:
-            await self._confirm(refusal)
-            raise
+        async with self._refusing_as_owner(), subscription.turn:
+            self._deliveries += 1
+            pull = PullOperation(
+                subscription,
+                consumer,
+                partition=self._partition,
+                epoch=self._epoch,
+                delivery=self._deliveries,
+                host=self._host,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                lease_s=lease_s,
+            )
+            pulled = await pull.run()
         self._count(pulled)
         if limit is not None:
             limit.take(len(pulled), sum(len(each.message.value) for each in pulled))
@@ -136,24 +133,22 @@ class Subscriptions(SubscriptionTable):
         self._waiting[subscription] = None
         deadline = self._loop.time() + wait_ms / 1000
         try:
-            while True:
-                subscription.refresh()
-                dispatch, now = subscription.dispatch, self._loop.time()
-                is_ready = dispatch.is_ready(consumer, now, self._reader.tail_offset)
-                owed_s = self._owed_s() if is_ready else 0.0
-                if is_ready and owed_s <= 0:
-                    return True
-                if now >= deadline:
-                    if is_ready:
-                        raise rate_limited("reads", owed_s)
-                    return False
-                change = now + owed_s if is_ready else dispatch.next_change(consumer, now)
-                until = deadline if change is None else min(deadline, change)
-                await subscription.notifier.wait(ceil((until - now) * 1000))
-                self._use(info)
-        except FencelogError as refusal:
-            await self._confirm(refusal)
-            raise
+            async with self._refusing_as_owner():
+                while True:
+                    subscription.refresh()
+                    dispatch, now = subscription.dispatch, self._loop.time()
+                    is_ready = dispatch.is_ready(consumer, now, self._reader.tail_offset)
+                    owed_s = self._owed_s() if is_ready else 0.0
+                    if is_ready and owed_s <= 0:
+                        return True
+                    if now >= deadline:
+                        if is_ready:
+                            raise rate_limited("reads", owed_s)
+                        return False
+                    change = now + owed_s if is_ready else dispatch.next_change(consumer, now)
+                    until = deadline if change is None else min(deadline, change)
+                    await subscription.notifier.wait(ceil((until - now) * 1000))
+                    self._use(info)
         finally:
             subscription.end_wait(consumer)
             if not subscription.waits:
@@ -167,17 +162,13 @@ class Subscriptions(SubscriptionTable):
         which the log was closed."""
         lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
         subscription = self._use(info)
-        try:
-            async with subscription.turn:
-                subscription.refresh()
-                now = self._loop.time()
-                if renew:
-                    subscription.heard_of(consumer, now + lease_s)
-                else:
-                    subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
-        except FencelogError as refusal:
-            await self._confirm(refusal)
-            raise
+        async with self._refusing_as_owner(), subscription.turn:
+            subscription.refresh()
+            now = self._loop.time()
+            if renew:
+                subscription.heard_of(consumer, now + lease_s)
+            else:
+                subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
 
     # -- requests of consumers -------------------------------------------------------------------
 
@@ -224,7 +215,8 @@ class Subscriptions(SubscriptionTable):
                 field="through",
             )
         if consumer is not None:
-            await self._check_holder(dispatch, consumer)
+            async with self._refusing_as_owner():
+                dispatch.check_holder(consumer, self._loop.time())
         if not self._is_known(subscription, parsed):
             await self._cursors.settled()  # the seek that made it stale
             return AckResult(0, [ack_id])
@@ -278,19 +270,17 @@ class Subscriptions(SubscriptionTable):
 
     # -- internals -------------------------------------------------------------------------------
 
-    async def _check_holder(self, dispatch: OrderedDispatch, consumer: str) -> None:
+    @asynccontextmanager
+    async def _refusing_as_owner(self) -> AsyncIterator[None]:
+        """Verify, before a refusal within the context that other consumers are the reason of, that
+        this is still the owner: its successor may have none. Raises NO_OWNER, or the error with
+        which the log was closed."""
         try:
-            dispatch.check_holder(consumer, self._loop.time())
+            yield
         except FencelogError as refusal:
-            await self._confirm(refusal)
+            if refusal.code in _DECIDED_BY_CONSUMERS:
+                await self._reader.check_owner()
             raise
-
-    async def _confirm(self, refusal: FencelogError) -> None:
-        """Verify, before a refusal that other consumers are the reason of, that this is still the
-        owner: its successor may have none. Raises NO_OWNER, or the error with which the log was
-        closed."""
-        if refusal.code in _DECIDED_BY_CONSUMERS:
-            await self._reader.check_owner()
 
     def _owed_s(self) -> float:
         limit = self._rate.limit

@@ -113,9 +113,9 @@ DENIED: tuple[Mutant, ...] = (
         (
             Edit(
                 "fencelog.broker.subscriptions.subscriptions",
-                "Subscriptions._confirm",
-                "            await self._reader.check_owner()\n",
-                "            self._reader.check_open()\n",
+                "Subscriptions._refusing_as_owner",
+                "                await self._reader.check_owner()\n",
+                "                self._reader.check_open()\n",
             ),
         ),
     ),
