@@ -160,29 +160,18 @@ async def test_a_refusal_is_that_of_the_change_which_caused_it(
 # -- watches -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("not_set", [None, GET, EXISTS, CHILDREN])
 async def test_a_watch_sees_a_node_that_is_created_later(
-    server: ZooKeeperServer, store: ZooKeeperMetadataStore
-) -> None:
-    values: list[Versioned | None] = []
-    names: list[list[str]] = []
-    store.watch_value("/dir/a", values.append)
-    store.watch_children("/dir", names.append)
-    await until(lambda: values == [None] and names == [[]])
-    version = await store.create("/dir/a", b"1")
-    await until(lambda: values[1:] == [Versioned(b"1", version)] and names[1:] == [["a"]])
-
-
-@pytest.mark.parametrize("kind", [GET, EXISTS, CHILDREN])
-async def test_a_watch_that_the_server_did_not_set_is_set_later(
     server: ZooKeeperServer,
     store: ZooKeeperMetadataStore,
     monkeypatch: pytest.MonkeyPatch,
-    kind: int,
+    not_set: int | None,
 ) -> None:
-    """The connection stays, so nothing else would have the watches read again."""
+    """Also where the server has not set it at first: the connection stays, so that nothing else
+    would have the watches read again."""
     monkeypatch.setattr(zookeeper_session, "_WATCH_RETRY_S", 0.01)
     throttled = -127
-    server.refuses = {kind: throttled}
+    server.refuses = {} if not_set is None else {not_set: throttled}
     values: list[Versioned | None] = []
     names: list[list[str]] = []
     store.watch_value("/dir/a", values.append)

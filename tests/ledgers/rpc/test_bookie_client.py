@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -28,14 +26,6 @@ from tests.support.network.scripted_server import ScriptedServer
 from tests.support.until import until
 
 RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
-
-
-@pytest_asyncio.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    scripted = ScriptedServer()
-    yield scripted
-    if scripted.server is not None:
-        await scripted.close()
 
 
 async def add(client: TcpBookieClient) -> FencelogError | None:

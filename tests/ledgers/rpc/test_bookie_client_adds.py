@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
-import pytest_asyncio
 
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -21,14 +20,6 @@ from tests.support.network.scripted_server import ScriptedServer
 from tests.support.until import until
 
 Outcome = FencelogError | None
-
-
-@pytest_asyncio.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    scripted = ScriptedServer()
-    yield scripted
-    if scripted.server is not None:
-        await scripted.close()
 
 
 def run(first_entry: int) -> Run:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -17,14 +15,6 @@ from fencelog.ledgers.rpc.bookie_port import FenceAnswer
 from fencelog.ledgers.rpc.fences import decode_fences, encode_answers
 from fencelog.ledgers.rpc.wire import LAC_BODY, Flag, Frame, Op, encode_error, encode_reply
 from tests.support.network.scripted_server import ScriptedServer
-
-
-@pytest_asyncio.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    scripted = ScriptedServer()
-    yield scripted
-    if scripted.server is not None:
-        await scripted.close()
 
 
 def knows_fences(server: ScriptedServer) -> None:
