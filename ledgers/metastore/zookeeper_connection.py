@@ -102,7 +102,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     @classmethod
     async def open(
         cls,
-        host: str,
+        addresses: Sequence[str],
         port: int,
         identity: SessionIdentity,
         *,
@@ -111,9 +111,11 @@ class ZooKeeperConnection(asyncio.Protocol):
         on_event: Callable[[str], None],
         users: Sequence[bytes] = (),
         tls: ssl.SSLContext | None = None,
+        name: str = "",
     ) -> ZooKeeperConnection:
-        """Connect to a server, over TLS with a context, and continue a session, or begin one, and
-        authenticate as each of the users (``name:password``) before any request.
+        """Connect to a server at the first of its addresses that answers, over TLS with a context,
+        and continue a session, or begin one, and authenticate as each of the users
+        (``name:password``) before any request. ``name``: the one in the server's certificate.
 
         ``on_event`` is called with the path of a node that was watched and has changed. Raises
         OSError, ConnectionLost, SessionExpired, AuthenticationRefused.
@@ -122,7 +124,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             identity, timeout_ms=timeout_ms, last_zxid=last_zxid, on_event=on_event, users=users
         )
         try:
-            await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
+            await connection._reach(addresses, port, tls, name)
             await connection._opened
         except BaseException:
             connection._opened.cancel()
@@ -147,6 +149,21 @@ class ZooKeeperConnection(asyncio.Protocol):
         """End the connection at once; the session lives on until its timeout."""
         if self._transport is not None:
             self._transport.abort()
+
+    async def _reach(
+        self, addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, name: str
+    ) -> None:
+        expected = None if tls is None else name
+        for left, address in zip(range(len(addresses))[::-1], addresses, strict=True):
+            try:
+                await self._loop.create_connection(
+                    lambda: self, address, port, ssl=tls, server_hostname=expected
+                )
+            except OSError:
+                if not left:
+                    raise
+            else:
+                return
 
     # -- the protocol ----------------------------------------------------------------------------
 

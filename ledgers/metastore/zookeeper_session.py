@@ -28,6 +28,7 @@ from fencelog.ledgers.metastore.zookeeper_connection import (
     ZooKeeperConnection,
 )
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
+from fencelog.ledgers.metastore.zookeeper_names import ServerNames
 from fencelog.ledgers.metastore.zookeeper_tls import why_lost, why_not_trusted
 from fencelog.ledgers.metastore.zookeeper_wire import (
     CLOSE,
@@ -51,10 +52,10 @@ CLOSE_TIMEOUT_MS = 2_000
 """The time for the end of a session at the server; without it the session ends by its timeout."""
 
 FIRST_ATTEMPTS = 6
-"""The attempts to connect that the time of all servers allows at first; each round of attempts has
-twice the time of the one before. A name of all servers, such as a Service of Kubernetes, may lead
-to one that is dead: a third of the session is left when a silent server is given up, and has to
-suffice for the next attempt."""
+"""The attempts to connect that the time of all servers allows at first; where it did not suffice
+the next round of attempts has twice as much. A name of all servers, such as a Service of
+Kubernetes, may lead to one that is dead: a third of the session is left when a silent server is
+given up, and has to suffice for the next attempt."""
 
 _RECONNECT_DELAY_S = 0.1
 _RECONNECT_DELAY_MAX_S = 1.0
@@ -83,12 +84,15 @@ class ZooKeeperSession:
     ) -> None:
         # In an order of its own, so that clients spread over the servers.
         self._hosts = host.shuffled(hosts)
+        self._names = ServerNames()
         self._host = host
         self._timeout_ms = timeout_ms
         self._on_state = on_state
         self._on_event = on_event
         self._credentials = credentials
         self._tls = tls
+        self._is_slow = False
+        """Whether an attempt of this round took all of its time."""
         self._last_failure = ""
         """The reason why the last attempt to connect failed."""
         self._identity = SessionIdentity()
@@ -132,6 +136,7 @@ class ZooKeeperSession:
             return
         connecting.cancel()
         await asyncio.wait((connecting,))
+        await self._names.close()
         connection = self._connection
         if connection is not None:
             if connection.is_open:
@@ -239,14 +244,17 @@ class ZooKeeperSession:
         first_s, most_s = all_s / FIRST_ATTEMPTS, all_s / len(self._hosts)
         attempt_s = min(first_s, most_s)
         while True:
-            is_used = False
+            is_used = self._is_slow = False
             self._refusals.clear()
             for host in self._hosts:
                 connection = await self._connect(host, attempt_s)
                 if connection is not None:
                     delay_s, is_used = _RECONNECT_DELAY_S, True
                     await self._use(connection)
-            attempt_s = min(first_s if is_used else 2 * attempt_s, most_s)
+            if is_used:
+                attempt_s = min(first_s, most_s)
+            elif self._is_slow:
+                attempt_s = min(2 * attempt_s, most_s)
             if self._refusals and not is_used:
                 self._refused = self._refusals[-1]
                 self._may_send.set()
@@ -259,11 +267,12 @@ class ZooKeeperSession:
     async def _connect(self, address: str, timeout_s: float) -> ZooKeeperConnection | None:
         """Try one server, twice if it says that the session has expired."""
         host, _, port = address.rpartition(":")
+        name = host.strip("[]")
         while True:
             try:
                 async with asyncio.timeout(timeout_s):
                     return await ZooKeeperConnection.open(
-                        host.strip("[]"),
+                        await self._names.addresses(name),
                         int(port),
                         self._identity,
                         timeout_ms=self._timeout_ms,
@@ -271,6 +280,7 @@ class ZooKeeperSession:
                         on_event=self._on_event,
                         users=self._credentials.users,
                         tls=self._tls,
+                        name=name,
                     )
             except SessionExpired:
                 _log.warning("ZooKeeper session expired")
@@ -288,6 +298,7 @@ class ZooKeeperSession:
                 return None
             except (OSError, ValueError, ConnectionLost, TimeoutError) as error:
                 # ValueError: no resolver takes such a name.
+                self._is_slow |= isinstance(error, TimeoutError)
                 why = why_lost(error, is_tls=self._tls is not None)
                 self._last_failure = f"{address}: {why}"
                 _log.debug("no connection to ZooKeeper at %s", self._last_failure)

@@ -75,7 +75,7 @@ async def connection_to(
     port = server.sockets[0].getsockname()[1]
     async with server:
         connection = await ZooKeeperConnection.open(
-            "127.0.0.1",
+            ["127.0.0.1"],
             port,
             wire.SessionIdentity(),
             timeout_ms=timeout_ms,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from struct import pack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -133,6 +133,27 @@ async def test_attempts_take_longer_where_servers_are_slow(
     assert timeouts[:5] == [0.1, 0.2, 0.4, 0.6, 0.6]
 
 
+async def test_attempts_that_fail_at_once_take_no_longer_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Servers that elect a leader close connections at once, and a dead one is still among them."""
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 600)
+    monkeypatch.setattr(zookeeper_session, "_RECONNECT_DELAY_MAX_S", 0.01)
+    session = session_at("127.0.0.1:1")
+    timeouts: list[float] = []
+    connect = session._connect
+
+    async def recorded(address: str, timeout_s: float) -> None:
+        timeouts.append(round(timeout_s, 3))
+        await connect(address, timeout_s)
+
+    monkeypatch.setattr(session, "_connect", recorded)
+    with pytest.raises(FencelogError):
+        await session.start()
+    assert len(timeouts) > 3
+    assert {*timeouts} == {0.1}
+
+
 CREDENTIALS = ZooKeeperCredentials(Path("/secrets/users"), (b"ann:her password is long",))
 ACCEPTED, REFUSED = (pack(">iiqi", 16, AUTHENTICATION_XID, 0, error) for error in (0, -115))
 
@@ -209,6 +230,32 @@ async def session(
     session = session_at(await server.start(), on_state=states.append)
     await session.start()
     yield session
+    await session.close()
+
+
+async def test_a_session_is_resumed_while_no_name_server_answers(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    look_up = loop.getaddrinfo
+    asked: list[str] = []
+
+    async def answers_once(name: str, port: int | None, **options: Any) -> Any:
+        if name != "zookeeper.test":
+            return await look_up(name, port, **options)
+        asked.append(name)
+        if len(asked) > 1:
+            await loop.create_future()
+        return await look_up("127.0.0.1", port, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", answers_once)
+    server.nodes["/x"] = Node(b"1", wire.OPEN_TO_ALL)
+    session = session_at("zookeeper.test:" + (await server.start()).rpartition(":")[2])
+    await session.start()
+    first = session.session_id
+    server.cut()
+    data, _ = await session.read("get", wire.get("/x"))
+    assert (data, session.session_id, len(asked)) == (b"1", first, 2)
     await session.close()
 
 
