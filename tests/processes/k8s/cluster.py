@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ class CommandFailed(Exception):
 
 class Cluster:
     """A cluster that can be reached. ``place``: the folder in which commands of the document run;
-    ``kubectl`` and ``fencelog`` are programs in it."""
+    ``kubectl``, ``fencelog`` and ``helm`` are programs in it."""
 
     def __init__(self, target: Target, place: Path) -> None:
         self.target = target
@@ -33,15 +34,14 @@ class Cluster:
         programs.mkdir(parents=True, exist_ok=True)
         self._kubectl = [*target.kubectl]
         if target.lab is not None:
-            # Its mounts are its own, and so the folder in which its kubectl runs.
-            command = f'cd {shlex.quote(str(place))} && exec kubectl "$@"'
-            self._kubectl = [target.lab, "sh", "sh", "-c", command, "kubectl"]
+            self._kubectl = _in_lab(target.lab, place, "kubectl")
         kubectl = shlex.join(self._kubectl)
-        for name, command in (
-            ("kubectl", kubectl),
-            # The policies let pods of brokers reach everything that these commands talk to.
-            ("fencelog", f"{kubectl} -n {NAMESPACE} exec deployment/broker -- fencelog"),
-        ):
+        # The policies let pods of brokers reach everything that these commands talk to.
+        fencelog = f"{kubectl} -n {NAMESPACE} exec deployment/broker -- fencelog"
+        commands = {"kubectl": kubectl, "fencelog": fencelog}
+        if target.lab is not None and (helm := shutil.which("helm")) is not None:
+            commands["helm"] = shlex.join(_in_lab(target.lab, place, helm))
+        for name, command in commands.items():
             (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n', "utf-8")
             (programs / name).chmod(0o755)
         self._environment = {
@@ -101,6 +101,12 @@ class Cluster:
         for node in nodes:
             say(f"  {verb} {node}")
             self.run(self.target.fault_command(verb, node))
+
+
+def _in_lab(lab: str, place: Path, program: str) -> list[str]:
+    """Return a program of the lab, whose mounts are its own, and so the folder in which it runs."""
+    command = f'cd {shlex.quote(str(place))} && exec {shlex.quote(program)} "$@"'
+    return [lab, "sh", "sh", "-c", command, program]
 
 
 def say(line: str) -> None:

@@ -32,11 +32,16 @@ READY_S = 600.0
 WHOLE_S = 300.0
 """The time until all copies are there: five looks of the auditor at new ledgers, and repairs."""
 
-PROD = "prod"
-"""The name of the overlay for three zones; an installation without a name is that of the base."""
+BASE, DEV, PROD, HELM = "", "dev", "prod", "helm"
+"""What an installation is made from: the overlay of the document, another one, or the chart."""
 
-_SMALL = {"cpu": "20m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
-"""The requests of each container, so that three nodes of any size hold all."""
+_CPU = {"zookeeper": "25m", "bookie": "50m", "broker": "50m", "autorecovery": "10m"}
+_SMALL = {"memory": "64Mi", "ephemeral-storage": "64Mi"}
+"""The requests of containers, so that three nodes of any size hold all: of the processor a tenth of
+what the base requests, and so the same shares where it does not suffice."""
+
+_CPU_OF_LOAD = "100m"
+"""Clients that wait for the processor would measure themselves."""
 
 _SMALL_VOLUME = "50Gi"
 
@@ -54,10 +59,10 @@ class Installation:
     """The objects of one test. ``load_node``: never broken."""
 
     def __init__(
-        self, cluster: Cluster, archives: Path, before: Path | None = None, kind: str = ""
+        self, cluster: Cluster, archives: Path, before: Path | None = None, kind: str = BASE
     ) -> None:
         """Configure the test. ``before``: the image of the version that is installed first;
-        ``kind``: PROD, or nothing for the overlay of the document."""
+        ``kind``: BASE, DEV, PROD or HELM."""
         self.cluster = cluster
         self._archives = archives
         self.before = before
@@ -102,23 +107,19 @@ class Installation:
                     "newTag": ZOOKEEPER_TAG,
                 }
             )
-            operation = {
-                "op": "replace",
-                "path": "/spec/template/spec/containers/0/resources/requests",
-                "value": _SMALL,
-            }
-            overlay["patches"] = [
-                {"target": {"kind": "StatefulSet|Deployment"}, "patch": yaml.dump([operation])}
-            ]
-            if self.kind:
+            overlay["patches"] = [small_requests(name) for name in _CPU]
+            if self.kind in (DEV, PROD):
                 self._take_from(overlay, f"../k8s/overlays/{self.kind}")
         change(overlay)
         path.write_text(yaml.dump(overlay, sort_keys=False), "utf-8")
 
     def _take_from(self, overlay: dict[str, Any], folder: str) -> None:
-        """Have an overlay change the one in this folder, with smaller volumes."""
+        """Have an overlay change the one in this folder; volumes of PROD are made smaller."""
         overlay["resources"] = [folder]
         del overlay["replicas"]
+        if self.kind == DEV:  # Small as it is.
+            overlay["patches"] = []
+            return
         image = next(each for each in overlay["images"] if each["name"] == "fencelog")
         image["name"] = image["newName"]
         operation = {
@@ -297,9 +298,24 @@ class Installation:
         """Remove everything that the test made. Raises CommandFailed."""
         say("removing everything")
         self.cluster.kubectl("delete", "namespace", LOAD_NAMESPACE, "--ignore-not-found")
+        if self.kind == HELM:
+            self.cluster.type(f"helm uninstall fencelog -n {NAMESPACE} --ignore-not-found")
+            self.cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+            return
         self.cluster.kubectl(
             *("delete", "-k", str(self.overlay), "--ignore-not-found"), timeout_s=600
         )
+
+
+def small_requests(name: str) -> dict[str, Any]:
+    """Return the patch that has the container of a workload request little."""
+    operation = {
+        "op": "replace",
+        "path": "/spec/template/spec/containers/0/resources/requests",
+        "value": {"cpu": _CPU[name], **_SMALL},
+    }
+    target = {"kind": "StatefulSet|Deployment", "name": name}
+    return {"target": target, "patch": yaml.dump([operation])}
 
 
 def load_pod(server: str, node: str) -> dict[str, Any]:
@@ -317,6 +333,7 @@ def load_pod(server: str, node: str) -> dict[str, Any]:
             "timeoutSeconds": 5,
             "failureThreshold": 30,
         },
+        "resources": {"requests": {"cpu": _CPU_OF_LOAD}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -23,8 +23,9 @@ from pathlib import Path
 
 from tests.processes.k8s.cluster import Cluster, CommandFailed, say
 from tests.processes.k8s.images import find_earlier
-from tests.processes.k8s.installation import PROD, Installation
-from tests.processes.k8s.scenarios import SCENARIOS, Scenario, choose_scenarios
+from tests.processes.k8s.installation import BASE, DEV, HELM, PROD, Installation
+from tests.processes.k8s.scenarios.every import choose_scenarios
+from tests.processes.k8s.scenarios.scenario import Scenario
 from tests.processes.k8s.table import Result, broken_promises, errors_text, table
 from tests.processes.k8s.target import NoCluster, Target, choose_target
 from tests.support.house import ROOT
@@ -129,10 +130,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "by default the last release",
     )
     parser.add_argument(
-        "--overlay",
-        choices=("", PROD),
-        default="",
-        help="what the installation is made from: by default the overlay of OPERATIONS.md",
+        "--of",
+        choices=(DEV, PROD, HELM),
+        default=BASE,
+        help="what the installation is made from, an overlay or the chart: by default the overlay "
+        "of OPERATIONS.md",
     )
     return parser.parse_args(arguments)
 
@@ -140,22 +142,25 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parse(arguments)
     if given.list:
-        sys.stdout.writelines(f"{scenario.name}\n" for scenario in SCENARIOS)
+        every = choose_scenarios((), given.of)
+        sys.stdout.writelines(f"{scenario.name}\n" for scenario in every)
         return 0
     results: list[Result] = []
     try:
-        scenarios = choose_scenarios(given.scenarios, given.overlay)
+        scenarios = choose_scenarios(given.scenarios, given.of)
         target = choose_target(
             os.environ,
             is_root=os.geteuid() == 0,
             which=shutil.which,
             is_program=lambda path: os.access(path, os.X_OK),
         )
+        if given.of == HELM and shutil.which("helm") is None:
+            raise NoCluster("helm is not installed")
         cluster = Cluster(target, given.place.resolve())
         images = (given.images or given.place / "images").resolve()
         with lab_up(cluster):
             before = find_earlier(cluster, given.before, images)
-            installed = Installation(cluster, images, before, given.overlay)
+            installed = Installation(cluster, images, before, given.of)
             for result in play_all(scenarios, installed, keep=given.keep):
                 results.append(result)
                 write_results(results, given.place)

@@ -73,3 +73,15 @@ def test_without_a_cluster_one_line_says_so(
     assert re.fullmatch(r"k8s-test: no cluster: .*\n", output.err)
     assert output.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_helm_nothing_is_installed_by_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "kubectl").symlink_to("/bin/true")
+    monkeypatch.delenv("K8S_LAB", raising=False)
+    monkeypatch.setenv("KUBECONFIG", "/k")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--of", "helm", "--place", str(tmp_path / "place")]) == EXIT_NOTHING_TESTED
+    assert capsys.readouterr().err == "k8s-test: helm is not installed\n"
+    assert not (tmp_path / "place").exists()

@@ -14,33 +14,28 @@ from fencelog.ledgers.metastore.zookeeper_credentials import credentials_from
 from fencelog.ledgers.metastore.zookeeper_wire import CREATORS_ALONE, OPEN_TO_ALL
 from tests.processes.k8s.cluster import CommandFailed
 from tests.processes.k8s.document import OPERATIONS, block, blocks, part
-from tests.processes.k8s.installation import PROD
-from tests.processes.k8s.maintenance import (
-    BACKUP_NAME,
-    COMPONENTS,
-    FIRST_START,
-    RESIZE_ZOOKEEPER,
-    RESTORE,
-    SERVER_LIST,
-    UPDATE,
-)
+from tests.processes.k8s.installation import BASE, DEV, HELM, NEXT_TAG, PROD, REGISTRY, TAG
 from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
-from tests.processes.k8s.scenarios import (
+from tests.processes.k8s.scenarios.components import BACKUP_NAME, COMPONENTS
+from tests.processes.k8s.scenarios.credentials import (
     CREDENTIALS,
-    IN_PROD,
     NEW_USERS,
     OTHER_USERS,
     PROTECT,
+    add_credentials,
+)
+from tests.processes.k8s.scenarios.every import SCENARIOS, TYPED, choose_scenarios
+from tests.processes.k8s.scenarios.pods import (
+    FIRST_START,
+    FIRST_START_BY_HELM,
     REPAIR,
     RESTART,
     ROLL,
-    SCENARIOS,
-    TYPED,
-    UNNOTICED,
-    add_credentials,
-    choose_scenarios,
-    expect_refusal,
+    UPDATE,
+    UPDATE_BY_HELM,
 )
+from tests.processes.k8s.scenarios.scenario import UNNOTICED, expect_refusal
+from tests.processes.k8s.scenarios.zookeeper import RESIZE_ZOOKEEPER, RESTORE, SERVER_LIST
 
 NOT_TYPED = {
     "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
@@ -76,14 +71,33 @@ def test_what_a_scenario_needs_is_played_before_it() -> None:
     assert all(order.index(each.needs) < order.index(each.name) for each in SCENARIOS if each.needs)
 
 
-def test_prod_is_played_without_what_it_has_from_the_beginning() -> None:
-    assert {scenario.name for scenario in SCENARIOS} >= IN_PROD
-    every = [scenario.name for scenario in choose_scenarios((), PROD)]
-    assert every == [name for name in names() if name not in IN_PROD]
+def test_an_installation_is_played_without_what_it_has_from_the_beginning_or_has_not() -> None:
+    assert names() == [each.name for each in SCENARIOS if BASE in each.kinds]
+    for kind, without in ((PROD, "add-bookies"), (DEV, "kill-broker"), (HELM, "mix-versions")):
+        every = [scenario.name for scenario in choose_scenarios((), kind)]
+        assert without in names()
+        assert without not in every
+        assert every == [name for name in names() if name in every]
+        with pytest.raises(LookupError, match=f"no scenario {without}"):
+            choose_scenarios((without,), kind)
     chosen = [scenario.name for scenario in choose_scenarios(("lose-zone",), PROD)]
     assert chosen == ["first-apply", "lose-zone"]
-    with pytest.raises(LookupError, match="no scenario add-bookies"):
-        choose_scenarios(("add-bookies",), PROD)
+
+
+@pytest.mark.parametrize("kind", [DEV, PROD, HELM])
+def test_what_a_scenario_needs_in_another_installation_is_played_there(kind: str) -> None:
+    # Bookies, racks and components that the overlay of PROD has are not added to it.
+    had = {"add-bookies", "set-racks", "add-components"} if kind == PROD else set()
+    every = choose_scenarios((), kind)
+    there = {each.name for each in every} | had
+    assert [each.name for each in every if each.needs and each.needs not in there] == []
+
+
+def test_the_update_by_helm_changes_every_image_of_fencelog_brokers_last() -> None:
+    changed = re.findall(r"(\w+)\.image=", block(UPDATE_BY_HELM).text)
+    assert changed == ["bookie", "autorecovery", "broker"]
+    assert f"{REGISTRY}/fencelog:{TAG}" in block(FIRST_START_BY_HELM).text
+    assert block(UPDATE_BY_HELM).text.count(f":{NEXT_TAG}") == 1
 
 
 def test_a_name_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

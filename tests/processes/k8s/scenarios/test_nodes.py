@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.processes.k8s.cluster import CommandFailed
-from tests.processes.k8s.scenarios import broken
+from tests.processes.k8s.scenarios.nodes import broken
 
 
 class Recorded:
