@@ -87,9 +87,11 @@ def lose_zone(installed: Installation) -> None:
     zone = installed.zone_of(chosen.node)
     nodes = [node for node in installed.nodes() if installed.zone_of(node) == zone]
     with broken(installed, "cut", "heal", nodes, chosen.address):
-        time.sleep(20)  # Until pods of the zone are known not to be ready: commands go to others.
-        installed.cluster.type(block(ZONE_IS_LOST, heading="A lost zone").text)
-        time.sleep(ZONE_S - 20)
+        began = time.monotonic()
+        typed = block(ZONE_IS_LOST, heading="A lost zone").text
+        # Commands go to pods of the zone, and names to name servers in it, until Kubernetes notices.
+        wait_until(lambda: bool(installed.cluster.type(typed)), "commands work", timeout_s=ZONE_S)
+        time.sleep(max(0.0, ZONE_S - (time.monotonic() - began)))
     installed.wait_ready()
     installed.cluster.type(block(ZONE_IS_BACK, heading="A lost zone").text)
 
