@@ -353,7 +353,7 @@ def _range_bytes(conditions: AppendConditions | None) -> int:
 def _may_be_outdated(conditions: AppendConditions, error: FencelogError) -> bool:
     """Tell whether a later owner may take an append that is refused here: it has numbers, or names
     an offset, beyond what is known here, or there is another token or claim now. What an owner has
-    of the log, and of epochs that are over, each later one has too."""
+    of the log each later one has too; and of epochs that are over, unless it has forgotten them."""
     sequences = conditions.sequences
     match error.code:
         case ErrorCode.SEQUENCE_MISMATCH:  # its end is beyond, if not its beginning

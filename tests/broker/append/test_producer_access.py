@@ -160,6 +160,37 @@ def test_the_oldest_claims_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rebuilt(access).claim("a", EXCLUSIVE, seen_epoch=-1) == ["claimed", "a", 4]
 
 
+def test_the_claims_that_came_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every owner, and by the latest claim of each producer; one that comes back fences, too."""
+    monkeypatch.setattr(module, "MAX_CLAIMED_PRODUCERS", 2)
+    access = Access()
+    for name in ("b", "a", "b", "c"):
+        access.apply(access.claim(name, FENCING, seen_epoch=-1))
+    access.apply(access.release("c", 4))
+    for each in (access, rebuilt(access)):
+        assert refusal(each, by("a", 2)) is None  # which is forgotten
+        assert refusal(each, by("b", 3)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 4})
+        assert refusal(each, by("c", 3)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 4})
+        each.apply(each.claim("a", FENCING, seen_epoch=2))
+        assert each.holder == ExclusiveProducer("a", 5)
+        assert refusal(each, by("a", 2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 5})
+        each.apply(each.release("a", 5))
+        assert refusal(each, by("b", 3)) is None
+
+
+def test_a_snapshot_keeps_the_order_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CLAIMED_PRODUCERS", 2)
+    access = Access()
+    for name in ("z", "a"):
+        access.apply(access.claim(name, FENCING, seen_epoch=-1))
+    access.apply(access.release("a", 2))
+    following = rebuilt(access)
+    following.apply(following.claim("m", FENCING, seen_epoch=-1))
+    following.apply(following.release("m", 3))
+    assert refusal(following, by("z", 0)) is None
+    assert refusal(following, by("a", 1)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 2})
+
+
 @pytest.mark.parametrize("event", [["claimed", "a"], ["fencing_token", 3], ["released", 1, 1]])
 def test_an_event_that_is_none_is_refused(event: Event) -> None:
     with pytest.raises(FencelogError, match="not valid"):

@@ -4,6 +4,7 @@ own, which asks any broker and goes where it is sent."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 
@@ -28,6 +29,8 @@ from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 
 KEYS = (None, b"one", b"two", b"three")
 TRIES = 12
+REPEATS = 0.2
+"""The share of appends that a writer that insists sends again though they were answered."""
 STALE = 0.3
 """The share of appends for which a writer uses an older fencing token."""
 
@@ -111,6 +114,8 @@ class Writer:
         self._number = 0
         self._claim: tuple[str, int] | None = None
         self._sequence = 0
+        self._left: list[Sent] = []
+        """What it goes on to send by its claim."""
         self._router = Router(self._asking, self._edge, self._chance)
         self._removals = clients.clients.chance(f"{plan.machine}, removals")
 
@@ -153,13 +158,22 @@ class Writer:
             self._sequence = 0
         if self._claim is None:
             return
-        wanted = [self._new(size) for size in plan.sizes]
+        for sent in self._left:
+            sent.conditions = sent.conditions._replace(fencing_token=self._token())
+        wanted = self._left or [self._new(size) for size in plan.sizes]
+        self._left = []
         work = partial(self._edge.append, plan.partition, wanted, only=self._claim[0])
         errors = await self._asking.ask(work)
-        if not errors or any(errors):
+        if errors and not any(errors):
+            if plan.insists and chance.random() < REPEATS:
+                await self._asking.ask(work)
+            if chance.random() < plan.releases:
+                await self._release()
+        elif errors != [] and plan.insists and chance.random() < plan.insists:
+            told: Sequence[Exception | None] = errors or [self._asking.error] * len(wanted)
+            self._left = [sent for sent, error in zip(wanted, told, strict=True) if error]
+        else:
             self._claim = None  # it begins anew with a higher epoch
-        elif chance.random() < plan.releases:
-            await self._release()
 
     async def _claimed(self, mode: str) -> tuple[str, int] | None:
         name, partition, routes = self._plan.machine, self._plan.partition, self._clients.routes

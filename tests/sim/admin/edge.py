@@ -114,6 +114,9 @@ class Edge:
         wrong = log.access.appended(conditions, told.offset, began_s, now_s)
         if wrong is not None:
             log.violate(25, wrong)
+        log.counts["appends by forgotten claims"] += log.access.has_forgotten(
+            conditions, began_s, now_s
+        )
         if log.end is not None and told.offset >= log.end:
             log.violate(24, f"{told.offset} is acknowledged, it ended at {log.end}")
 
@@ -200,13 +203,18 @@ class Edge:
     async def release_at(
         self, instance: PartitionLog, log: AdminLog, name: str, epoch: int
     ) -> None:
-        await self._change(
-            log,
-            instance,
-            log.access.holder,
-            None,
-            lambda _: instance.access.release(name, epoch),
-        )
+        held = Held(producer_digest(name.encode()), epoch)
+
+        async def release(change: Change) -> None:
+            try:
+                await instance.access.release(name, epoch)
+            except FencelogError as error:
+                wrong = log.access.not_released(change, held, error)
+                if wrong is not None:
+                    log.violate(25, wrong)
+                raise
+
+        await self._change(log, instance, log.access.holder, None, release)
 
     async def _change(
         self,

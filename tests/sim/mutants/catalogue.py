@@ -119,6 +119,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_commits.STALE,
     *mutants_broker_log.COUNTED,
     *mutants_limits.CUT_OFF,
+    *mutants_limits.FORGOTTEN_BY_NAME,
     *mutants_broker_reads.ASKED_DIRECTLY,
     *mutants_broker_reads.STALE_BY_A_LOST_SEEK,
     *mutants_broker_letters.GROWN,

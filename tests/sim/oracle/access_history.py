@@ -5,6 +5,9 @@ A change is a write to a register. An append is right if some value that the reg
 between its beginning and its acknowledgement admits it. A value is over once a later change was
 confirmed: one that began after it was answered, or that a later epoch made (an owner that was
 followed cannot make any more).
+
+Who was followed stays shut out as long as the partition remembers its claim: as long as fewer
+others than it remembers may have claimed it since.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from math import inf, nextafter
 from fencelog.broker.append.conditions import AppendConditions
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, producer_digest
-from tests.sim.oracle.durable_access import DurableAccess
+from tests.sim.oracle.durable_access import DurableAccess, remembered_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,19 @@ class Register:
         return any(admits(one.value) and not self._is_over(one, inf) for one in self.changes)
 
     def may_have_been(
-        self, condition: Callable[[Value], bool], began_s: float, now_s: float
+        self,
+        condition: Callable[[Value], bool],
+        began_s: float,
+        now_s: float,
+        *,
+        besides: Change | None = None,
     ) -> bool:
-        """Tell whether it may have had such a value at some time between these two."""
+        """Tell whether it may have had such a value at some time between these two, if this change
+        was not made."""
         return any(
             condition(one.value)
             for one in self.changes
-            if one.began_s <= now_s and not self._is_over(one, began_s)
+            if one is not besides and one.began_s <= now_s and not self._is_over(one, began_s)
         )
 
     def _is_over(self, change: Change, at_s: float) -> bool:
@@ -135,13 +144,10 @@ class AccessHistory:
             return f"written at {offset} with the token {conditions.fencing_token!r}, which is over"
         if not self.holder.admits(lambda held: _holds(held, conditions), began_s, offset, now_s):
             return f"written at {offset} by who does not hold the partition"
-        sequences = conditions.sequences
-        if (
-            sequences is not None
-            and sequences.kind == RANGE_SEQUENCE
-            and self._is_shut_out(sequences.id, sequences.epoch, began_s)
+        if self._is_shut_out(conditions, began_s) and not self.has_forgotten(
+            conditions, began_s, now_s
         ):
-            return f"written at {offset} with epoch {sequences.epoch}, which was shut out"
+            return f"written at {offset} by {_named(conditions)}, which was shut out"
         return None
 
     def refused(
@@ -163,8 +169,40 @@ class AccessHistory:
                 return f"refused with epoch {sequences.epoch}, which held the partition"
         return None
 
-    def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:
-        """Tell whether a previous holder is shut out for good, because there was a later claim."""
+    def not_released(self, change: Change, held: Held, error: FencelogError) -> str | None:
+        """Return what is wrong with a release that was refused just now: who holds the partition
+        all the time is never forgotten."""
+        if error.code is not ErrorCode.PRODUCER_FENCED or self.holder.may_have_been(
+            lambda value: value != held, change.began_s, inf, besides=change
+        ):
+            return None
+        return f"a release with epoch {held.epoch} is refused, which holds the partition"
+
+    def has_forgotten(self, conditions: AppendConditions, began_s: float, now_s: float) -> bool:
+        """Tell whether the append was shut out by a claim, and the partition need not have known it
+        any more: so many others may have claimed it since."""
+        if not self._is_shut_out(conditions, began_s) or conditions.sequences is None:
+            return False
+        producer, most = conditions.sequences.id, remembered_claims()
+        claims = [
+            (change, change.value.producer)
+            for change in self.holder.changes
+            if isinstance(change.value, Held) and change.began_s <= now_s
+        ]
+        return not any(
+            len(
+                {other for later, other in claims if other != producer and not _follows(own, later)}
+            )
+            < most
+            for own, claimant in claims
+            if claimant == producer and own.is_confirmed and own.ended_s < began_s
+        )
+
+    def _is_shut_out(self, conditions: AppendConditions, began_s: float) -> bool:
+        """Tell whether a previous holder is shut out, because there was a later claim."""
+        sequences = conditions.sequences
+        if sequences is None or sequences.kind != RANGE_SEQUENCE:
+            return False
         later = [
             change
             for change in self.holder.changes
@@ -172,7 +210,9 @@ class AccessHistory:
         ]
         previous = (held.value for change in later for held in self.holder.before(change))
         return any(
-            isinstance(held, Held) and held.producer == producer and epoch <= (held.epoch or 0)
+            isinstance(held, Held)
+            and held.producer == sequences.id
+            and sequences.epoch <= (held.epoch or 0)
             for held in previous
         )
 
@@ -193,6 +233,11 @@ def _is_same(held: Value, durable: tuple[str, int] | None) -> bool:
         return durable is None and held is None
     name, epoch = durable
     return held.producer == producer_digest(name.encode()) and held.epoch in (None, epoch)
+
+
+def _named(conditions: AppendConditions) -> str:
+    sequences = conditions.sequences
+    return "nobody" if sequences is None else f"{sequences.id.hex()[:6]}'s epoch {sequences.epoch}"
 
 
 def _holds(held: Value, conditions: AppendConditions) -> bool:

@@ -107,6 +107,7 @@ class _Draw:
             compacts=story.compacts,
             posts=story.posts,
             sweep_s=story.sweep_s,
+            claimants=Random(f"admin claimants {seed}").choice(story.claimants),
         )
 
     def _overrides(self) -> dict[str, Any]:
@@ -137,8 +138,9 @@ class _Draw:
             ),
             tuple(random.choice((0, 0, 1, 3)) for _ in range(random.choice((1, 1, 2, 3)))),
             random.choice(story.conditions),
-            random.choice((0.02, 0.1, 0.4)),
+            random.choice(story.releases),
             wanders=story.wanders,
+            insists=story.insists,
         )
 
     def _reader(self, number: int) -> ReaderPlan:

@@ -74,7 +74,8 @@ class WriterPlan:
     now and later, to the partition that the key finds; ``claim``: it holds the partition while it
     writes. ``releases``: how often it gives the partition up after it has
     written; ``removes``: … it removes a key instead of giving it a message; ``wanders``: … it
-    goes to another broker though the last one answered."""
+    goes to another broker though the last one answered; ``insists``: … it sends again, by a claim
+    that may be over, what was not written, and what was."""
 
     machine: str
     partition: int
@@ -85,6 +86,7 @@ class WriterPlan:
     releases: float
     removes: float = 0.0
     wanders: float = 0.0
+    insists: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +114,5 @@ class AdminPlan(TopicPlan):
     """Claims, fencing tokens, trims and ends go through the routes of any broker."""
     sweep_s: float
     """The interval between two sweeps of a broker."""
+    claimants: int | None = None
+    """The producers whose claims a partition remembers; None: as many as elsewhere."""

@@ -225,7 +225,33 @@ POSTED = Story(
 )
 """Changes go through the service's routes, while owners are replaced and connections break."""
 
+FORGOTTEN = Story(
+    first=(),
+    steps=("unload",),
+    step_counts=(2, 4),
+    events=(*("claimed",) * 3, "append ack", "takeover"),
+    conditions=("claim",),
+    groups=(0,),
+    retention=0.0,
+    usurpers=(0, 1, 2),
+    faults=("kill broker", "unload", "answers lost", "slow bookie"),
+    fault_counts=(0, 1, 2),
+    rolls=(20, 1000),
+    pauses_ms=(20, 60),
+    writers=(4, 5, 6),
+    lengths_ms=(2_500, 3_500),
+    partitions=(1,),
+    writes_elsewhere=0.0,
+    steps_elsewhere=0.0,
+    releases=(0.4, 0.8),
+    insists=0.8,
+    claimants=(1, 2, 2, 3),
+)
+"""More producers claim a partition than it remembers, and those that were followed insist."""
+
 STAGED = (
+    (40, 12, FORGOTTEN),
+    (80, 8, FORGOTTEN),
     (80, 60, TRIMMED),
     (40, 0, UNSEEN),
     (60, 52, HELD),

@@ -69,6 +69,12 @@ class Story:
     """Changes of partitions go through the routes of any broker, whose connections break."""
     wanders: float = 0.0
     """How often a writer goes to another broker though the last one answered."""
+    releases: tuple[float, ...] = (0.02, 0.1, 0.4)
+    """How often a writer gives the partition up after it has written."""
+    insists: float = 0.0
+    """How often a writer goes on by a claim that may be over."""
+    claimants: tuple[int | None, ...] = (None,)
+    """The producers whose claims a partition remembers."""
     shapes: tuple[tuple[int, int, int], ...] = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
     """(E, Qw, Qa), on three bookies."""
     writes_elsewhere: float = 0.3

@@ -64,6 +64,7 @@ from tests.sim.topics.small_limits import (
     HOLD_S,
     LIMITS,
     REPLAYED_SOON,
+    few_claimants,
     small_limits,
 )
 
@@ -84,7 +85,7 @@ def run_topic_seed(
     if is_administered(seed):
         course = draw_admin_plan(seed)
         chosen = course.faults if faults is None else tuple(faults)
-        with small_limits(), small_limits(SHORT_INTERVALS):
+        with small_limits(), small_limits((*SHORT_INTERVALS, *few_claimants(course.claimants))):
             return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
     if has_letters(seed):
         letter_plan = draw_letter_plan(seed)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencelog.api.subscriptions import replay
-from fencelog.broker.append import admission, producer_table
+from fencelog.broker.append import admission, producer_access, producer_table
 from fencelog.broker.background.sweep_core import is_garbage
 from fencelog.broker.dispatch import base
 from fencelog.broker.ledger_list import ledger_list, state_core, state_log
@@ -43,6 +43,12 @@ ranges of acknowledged messages, beyond which nothing new is delivered."""
 
 REPLAYED_SOON: Limits = ((replay, "_CONFIG", SubscriptionConfig(lease_ms=300)),)
 """What a replay has leased, and left, is there for the next one."""
+
+
+def few_claimants(most: int | None) -> Limits:
+    """Return the limit by which a partition remembers the claims of so many producers; None: the
+    one of the service."""
+    return () if most is None else ((producer_access, "MAX_CLAIMED_PRODUCERS", most),)
 
 
 @contextmanager

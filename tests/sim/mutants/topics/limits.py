@@ -9,6 +9,7 @@ DISPATCH = "fencelog.broker.dispatch.base"
 ADMISSION = "fencelog.broker.append.admission"
 MODE = "fencelog.broker.append.mode"
 PRODUCERS = "fencelog.broker.append.producer_table"
+PRODUCER_ACCESS = "fencelog.broker.append.producer_access"
 RETENTION = "fencelog.broker.log.retention"
 
 QUOTAS = (
@@ -206,7 +207,107 @@ RANGES = (
     ),
 )
 
-MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES
+CLAIMS = (
+    Mutant(
+        "latest-claim-is-forgotten",
+        "SEMANTICS.md, who may append: remembered claims",
+        "Beyond the limit a partition forgets the claim that is made, and not the oldest one.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access._raise_lowest",
+                "self._lowest.popitem(last=False)",
+                "self._lowest.popitem()",
+            ),
+        ),
+    ),
+    Mutant(
+        "claim-forgotten-too-early",
+        "SEMANTICS.md, who may append: remembered claims",
+        "A partition remembers the claims of one producer less than it may.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access._raise_lowest",
+                "if len(self._lowest) > MAX_CLAIMED_PRODUCERS:",
+                "if len(self._lowest) >= MAX_CLAIMED_PRODUCERS:",
+            ),
+        ),
+    ),
+    Mutant(
+        "forgotten-by-the-first-claim",
+        "SEMANTICS.md, who may append: remembered claims",
+        "The producer is forgotten that claimed first, though it has claimed again since.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access._raise_lowest",
+                "        self._lowest.move_to_end(producer_id)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "claims-in-the-order-of-names",
+        "SEMANTICS.md, who may append: remembered claims",
+        "A snapshot has the claims by name, so the next owner forgets others than the oldest.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.snapshot",
+                "in self._lowest.items():",
+                "in sorted(self._lowest.items()):",
+            ),
+        ),
+    ),
+    Mutant(
+        "epochs-of-forgotten-claims-are-given-again",
+        "SEMANTICS.md, who may append: remembered claims",
+        "A snapshot has the epochs of remembered claims alone, not the highest that was given.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.snapshot",
+                "        if self._given_epoch:\n"
+                '            yield ["given_epoch", self._given_epoch]\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "claim-of-who-was-forgotten-is-its-first",
+        "SEMANTICS.md, who may append: remembered claims",
+        "A producer whose claim was forgotten gets the epoch after the one in the log.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.claim",
+                "max(self._given_epoch, seen_epoch) + 1",
+                "max(self._given_epoch if producer_id in self._lowest else 0, seen_epoch) + 1",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES + CLAIMS
+
+FORGOTTEN_BY_NAME = (
+    Mutant(
+        "shut-out-though-it-is-forgotten",
+        "SEMANTICS.md, who may append: remembered claims",
+        "An owner forgets who claimed the partition by name only, and shuts it out as before.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access._raise_lowest",
+                "            del self._lowest_of[producer_digest(oldest.encode())]\n",
+                "",
+            ),
+        ),
+    ),
+)
+"""A producer that is shut out for too long meets an error that may come at any time: a test of the
+part detects it."""
 
 CUT_OFF = (
     Mutant(

@@ -222,6 +222,13 @@ TESTS = {
         "former-holder-comes-back",
         "token-not-compared",
         "claimed-before-the-drain",
+        "latest-claim-is-forgotten",
+        "claim-forgotten-too-early",
+        "forgotten-by-the-first-claim",
+        "claims-in-the-order-of-names",
+        "epochs-of-forgotten-claims-are-given-again",
+        "claim-of-who-was-forgotten-is-its-first",
+        "shut-out-though-it-is-forgotten",
     ),
     "tests/broker/read/test_time_index.py": (
         "time-of-the-message-before",
