@@ -30,6 +30,7 @@ from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.limits import MAX_WAITING_COMMITS
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.step_runner import Adoption
+from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import read_entry_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -67,6 +68,7 @@ class Commits:
         factory: LedgerFactory,
         writer: LogWriter,
         pipeline: AppendPipeline,
+        reader: LogReader,
         access: AccessChanges,
         admission: Admission,
     ) -> None:
@@ -74,6 +76,7 @@ class Commits:
         self._factory = factory
         self._writer = writer
         self._pipeline = pipeline
+        self._reader = reader
         self._access = access
         self._admission = admission
         self._turn = asyncio.Lock()
@@ -105,8 +108,9 @@ class Commits:
         committer commits nothing after it.
 
         Raises FencelogError. METADATA_UNKNOWN: they may be in the log. Nothing was added with
-        BAD_REQUEST, LEDGER_NOT_FOUND (one was withdrawn), LIMIT_REACHED, BACKLOG_QUOTA_EXCEEDED,
-        PRODUCER_BUSY, PRECONDITION_FAILED, TOPIC_TERMINATED, RECOVERY_INCOMPLETE, READ_UNKNOWN, ….
+        BAD_REQUEST, LEDGER_NOT_FOUND (one was withdrawn), LIMIT_REACHED, NO_OWNER,
+        BACKLOG_QUOTA_EXCEEDED, PRODUCER_BUSY, PRECONDITION_FAILED, TOPIC_TERMINATED,
+        RECOVERY_INCOMPLETE, READ_UNKNOWN, ….
         """
         return await self._one(self._commit(committer, batch, ledgers, partitions, ends=ends))
 
@@ -153,13 +157,15 @@ class Commits:
         now_us = self._factory.host.now_us()
         messages = sum(count for _, count in ledgers)
         commit = Commit(batch, self._pipeline.tail_offset, messages, now_us, partitions, ends)
-        self._node.ledger_list.with_commit(committer, commit)  # refused before anything is closed
-        checked = await self._checked(committer, ledgers)
-        if checked:
-            segments, metadata = zip(*checked, strict=True)
-            await self._adopt(Adoption(committer, commit, segments, metadata))
-        else:
-            await self._note(committer, commit)
+        # The successor of this owner may have fewer committers, and fewer ledgers.
+        async with self._reader.refusing_as_owner(ErrorCode.LIMIT_REACHED):
+            self._node.ledger_list.with_commit(committer, commit)  # before anything is closed
+            checked = await self._checked(committer, ledgers)
+            if checked:
+                segments, metadata = zip(*checked, strict=True)
+                await self._adopt(Adoption(committer, commit, segments, metadata))
+            else:
+                await self._note(committer, commit)
         made = self.last(committer)
         assert made is not None
         return Committed(made, duplicate=False)

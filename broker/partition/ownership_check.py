@@ -1,7 +1,7 @@
 """The check of an owner whether the log still belongs to it, made when an append builds on others
 that it does not have, or names another token or claim than it knows of; when an offset is beyond
-the tail; when an ack id comes from a later epoch; and when other consumers, or cursors, leave no
-place for one more.
+the tail; when an ack id comes from a later epoch; and when other consumers, cursors,
+committers or ledgers leave no place for one more.
 
 An owner that was replaced learns it from the bookies, by the next entry, or from the ledger list,
 by the next change. One that only refuses appends touches neither, and a producer that has continued

@@ -180,6 +180,7 @@ class PartitionLog:
                 self._factory,
                 self._writer,
                 self._pipeline,
+                self._reader,
                 self.access,
                 self._admission,
             )

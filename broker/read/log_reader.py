@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -255,6 +256,18 @@ class LogReader:
                 "cannot tell whether another broker has taken the log over: metadata are "
                 "unavailable",
             )
+
+    @asynccontextmanager
+    async def refusing_as_owner(self, *codes: ErrorCode) -> AsyncIterator[None]:
+        """Verify, before an error with one of these codes leaves the context, that this is still
+        the owner: its successor may have no reason for it. Raises that error, or as
+        ``check_owner``."""
+        try:
+            yield
+        except FencelogError as refusal:
+            if refusal.code in codes:
+                await self.check_owner()
+            raise
 
     async def check_below_tail(self, offset: int) -> None:
         """Check that an offset is not beyond the tail, also if an owner that was replaced is asked:

@@ -11,8 +11,8 @@ its own time limit. A partition without subscriptions costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from math import ceil
 
 from fencelog.broker.append.rates import DispatchRate, rate_limited
@@ -270,17 +270,11 @@ class Subscriptions(SubscriptionTable):
 
     # -- internals -------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _refusing_as_owner(self) -> AsyncIterator[None]:
-        """Verify, before a refusal within the context that other consumers are the reason of, that
-        this is still the owner: its successor may have none. Raises NO_OWNER, or the error with
-        which the log was closed."""
-        try:
-            yield
-        except FencelogError as refusal:
-            if refusal.code in _DECIDED_BY_CONSUMERS:
-                await self._reader.check_owner()
-            raise
+    def _refusing_as_owner(self) -> AbstractAsyncContextManager[None]:
+        """Return the context within which other consumers are the reason of a refusal only after it
+        was verified that this is still the owner. Raises NO_OWNER, or the error with which the log
+        was closed."""
+        return self._reader.refusing_as_owner(*_DECIDED_BY_CONSUMERS)
 
     def _owed_s(self) -> float:
         limit = self._rate.limit

@@ -278,6 +278,53 @@ async def test_one_committer_too_many_is_refused_before_anything_is_done(
     assert await read_all(log) == [b"a"]
 
 
+async def test_who_was_replaced_counts_no_committers_that_its_successor_has_forgotten(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.ledger_list.ledger_list.MAX_COMMITTERS", 1)
+    previous = await stage.open()
+    await previous.commits.commit("first", 1, [])
+    segment = await written(previous, ledgers, b"a")
+    for batch in ([segment], []):
+        assert await code_of(previous.commits.commit(Q, 1, batch)) is ErrorCode.LIMIT_REACHED
+    new = await stage.open()
+    await new.commits.commit("first", 2, [], ends=True)
+    assert await code_of(previous.commits.commit(Q, 1, [segment])) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+    assert place(await new.commits.commit(Q, 1, [segment])) == (1, 0, 1, False)
+
+
+async def test_who_was_replaced_counts_no_ledgers_that_its_successor_has_trimmed(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.ledger_list.ledger_list.MAX_SEGMENTS", 3)
+    previous = await stage.open()
+    await previous.append_message(Message(b"a"))
+    first, second = await written(previous, ledgers, b"b"), await written(previous, ledgers, b"c")
+    assert not (await previous.commits.commit(Q, 1, [first])).duplicate
+    await previous.append_message(Message(b"d"))
+    assert await code_of(previous.commits.commit(Q, 2, [second])) is ErrorCode.LIMIT_REACHED
+    new = await stage.open()
+    await new.retention.trim(new.tail_offset)
+    assert await code_of(previous.commits.commit(Q, 2, [second])) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+    assert not (await new.commits.commit(Q, 2, [second])).duplicate
+
+
+async def test_an_owner_that_cannot_tell_refuses_no_committer_for_good(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.ledger_list.ledger_list.MAX_COMMITTERS", 1)
+    store = await stage.store()
+    log = await stage.open(store=store, timeout_s=0.02)
+    await log.commits.commit("first", 1, [])
+    store.disconnect()
+    assert await code_of(log.commits.commit(Q, 1, [])) is ErrorCode.NO_OWNER
+    store.reconnect()
+    assert await code_of(log.commits.commit(Q, 1, [])) is ErrorCode.LIMIT_REACHED
+    assert log.is_serving
+
+
 async def test_an_owner_that_was_replaced_commits_and_withdraws_nothing(
     stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
 ) -> None:

@@ -172,9 +172,14 @@ class Committer:
         async def commit(broker: Broker) -> None:
             instance = await broker.partition(TOPIC, self._log.partition)
             ledgers = list(zip(attempt.ledgers, counts, strict=True))
-            done = await instance.commits.commit(
-                attempt.committer, attempt.batch, ledgers, ends=ends
-            )
+            newest_epoch = self._log.newest_epoch
+            try:
+                done = await instance.commits.commit(
+                    attempt.committer, attempt.batch, ledgers, ends=ends
+                )
+            except FencelogError as error:
+                self._log.commits.turned_away(error, instance.epoch, newest_epoch)
+                raise
             self._log.commits.told(
                 attempt, done.commit.batch, done.commit.offset, duplicate=done.duplicate
             )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
 if TYPE_CHECKING:
     from tests.sim.oracle.log_history import LogHistory, Sent
 
@@ -63,6 +65,17 @@ class CommitHistory:
                 for sent in ledger:
                     sent.is_certain = True
             self.log.acked_end = max(self.log.acked_end, offset + len(attempt.payloads))
+
+    def turned_away(self, error: FencelogError, epoch: int, newest_epoch: int) -> None:
+        """Check that the owner of ``epoch`` did not say for certain that others take the place if
+        it had been replaced when it was asked: its successor may have forgotten them (25)."""
+        if error.code is not ErrorCode.LIMIT_REACHED:
+            return
+        self.log.counts["commits turned away"] += 1
+        if newest_epoch > epoch:
+            self.log.violate(
+                25, f"epoch {epoch} has no place for a commit, {newest_epoch} had begun"
+            )
 
     def check(self, start: int, places: Mapping[bytes, int]) -> None:
         """Check the whole log, from ``start`` on, when nothing is going on any more."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.commits.history import CommitHistory
 
 
@@ -57,3 +59,20 @@ def test_a_batch_is_whole_and_in_order(found: list[int | None], start: int) -> N
 def test_a_batch_stands_where_its_committer_was_told() -> None:
     assert violations([4, 5], start=0, told=4) == []
     assert violations([4, 5], start=0, told=3) != []
+
+
+@pytest.mark.parametrize(
+    ("code", "newest_epoch", "violated"),
+    [
+        (ErrorCode.LIMIT_REACHED, 3, [25]),
+        (ErrorCode.LIMIT_REACHED, 2, []),
+        (ErrorCode.NO_OWNER, 3, []),
+    ],
+)
+def test_an_owner_that_was_replaced_has_no_say_about_places(
+    code: ErrorCode, newest_epoch: int, violated: list[int]
+) -> None:
+    seen: list[int] = []
+    log: Any = SimpleNamespace(violate=lambda number, text: seen.append(number), counts=Counter())
+    CommitHistory(log).turned_away(FencelogError(code, "refused"), 2, newest_epoch)
+    assert seen == violated

@@ -158,6 +158,19 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "no-place-for-a-commit-at-who-was-replaced",
+        RULE,
+        "A replaced owner counts committers and ledgers that its successor has forgotten.",
+        (
+            Edit(
+                COMMITS,
+                "Commits._commit",
+                "self._reader.refusing_as_owner(ErrorCode.LIMIT_REACHED)",
+                "self._reader.refusing_as_owner()",
+            ),
+        ),
+    ),
 )
 
 STALE: tuple[Mutant, ...] = (

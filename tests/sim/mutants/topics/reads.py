@@ -114,8 +114,8 @@ DENIED: tuple[Mutant, ...] = (
             Edit(
                 "fencelog.broker.subscriptions.subscriptions",
                 "Subscriptions._refusing_as_owner",
-                "                await self._reader.check_owner()\n",
-                "                self._reader.check_open()\n",
+                "*_DECIDED_BY_CONSUMERS",
+                "",
             ),
         ),
     ),

@@ -305,6 +305,7 @@ TESTS = {
         "commits-forgotten-at-a-takeover",
         "ledger-left-out-by-a-commit",
         "commit-at-the-old-tail-only",
+        "no-place-for-a-commit-at-who-was-replaced",
     ),
     "tests/api/produce/test_access.py": ("terms-stay-behind",),
     "tests/api/routing/test_owner_proxy.py": (
