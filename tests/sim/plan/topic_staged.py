@@ -1,5 +1,6 @@
 """Staged histories of logs that roll while the metadata store is slow, of dead letters that do not
-get through, of consumers that give back what others have by then, and of pulls that are given up.
+get through, of consumers that give back what others have by then, of pulls that are given up, and
+of cursors that are kept in memory alone.
 
 Drawn by a stream of its own, over the plan that the others have made.
 """
@@ -16,7 +17,13 @@ from fencelog.broker.registry.subscription_config import (
     SubscriptionConfig,
 )
 from tests.sim.plan.plan import Fault, Moment
-from tests.sim.plan.topic_owners import LENGTH_MS, one_partition, producer, usurpers
+from tests.sim.plan.topic_owners import (
+    LENGTH_MS,
+    one_partition,
+    producer,
+    rarely_drawn,
+    usurpers,
+)
 from tests.sim.plan.topic_plan import ConsumerPlan, ReaderPlan, SubscriptionPlan, TopicPlan
 
 EVERY, AT = 20, 19
@@ -29,6 +36,9 @@ LATE_EVERY, LATE_AT = 40, 21
 GIVEN_UP_EVERY, GIVEN_UP_AT = 40, 30
 """That of pulls that are given up."""
 
+IN_MEMORY_EVERY, IN_MEMORY_AT = 40, 35
+"""That of subscriptions that are not durable."""
+
 
 def with_stages(plan: TopicPlan) -> TopicPlan:
     """The same plan, or that of a staged history."""
@@ -36,6 +46,8 @@ def with_stages(plan: TopicPlan) -> TopicPlan:
         return _late(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % GIVEN_UP_EVERY == GIVEN_UP_AT:
         return _given_up(Random(f"topic stages {plan.seed}"), one_partition(plan))
+    if plan.seed % IN_MEMORY_EVERY == IN_MEMORY_AT:
+        return _in_memory(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % EVERY != AT:
         return plan
     scene = SCENES[plan.seed // EVERY % len(SCENES)]
@@ -136,6 +148,35 @@ def _given_up(random: Random, plan: TopicPlan) -> TopicPlan:
                 for bookie in range(1, plan.bookies + 1)
             ),
         ),
+    )
+
+
+def _in_memory(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Retention takes all that is not held, and one of two subscriptions at least is not durable:
+    whatever its consumers do, it holds nothing. Mostly its owner stays, so that its cursor does."""
+    config = SubscriptionConfig(
+        type=random.choice(TYPES), lease_ms=300, backoff_min_ms=0, backoff_max_ms=20, durable=False
+    )
+    other = replace(config, type=random.choice(TYPES), durable=random.random() < 0.5)
+    consumer = replace(
+        _refuser("c1"),
+        pulls=random.choice((3, 20)),
+        refuses=random.choice((0.0, 0.1)),
+        seeks=random.choice((0.0, 0.1)),
+    )
+    return replace(
+        plan,
+        overrides={
+            **plan.overrides,
+            "retention_bytes": 1,
+            "roll_entries": random.choice((1, 2, 5)),
+        },
+        producers=tuple(producer(random, f"p{n}", "none", wanders=0.1) for n in (1, 2)),
+        subscriptions=(SubscriptionPlan("s1", 0, config), SubscriptionPlan("s2", 0, other)),
+        consumers=tuple(
+            replace(consumer, machine=f"c{n + 1}", subscription=n % 2) for n in range(3)
+        ),
+        faults=plan.faults if random.random() < 0.3 else tuple(rarely_drawn(plan)),
     )
 
 
