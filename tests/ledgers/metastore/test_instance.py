@@ -22,6 +22,7 @@ class Store(MemoryMetadataStore):
     unknown = 0
     lands = True
     expires = False
+    expires_before = False
 
     async def create(self, path: str, value: bytes, **options: bool) -> Version:
         version = NO_VERSION
@@ -32,7 +33,11 @@ class Store(MemoryMetadataStore):
 
     async def set(self, path: str, value: bytes, version: Version) -> Version:
         self._answer()
-        return await super().set(path, value, version)
+        try:
+            return await super().set(path, value, version)
+        finally:
+            if self.expires_before:
+                self.expire()
 
     async def get(self, path: str) -> Versioned:
         if self.expires:
@@ -100,6 +105,15 @@ async def test_what_another_session_reads_is_not_believed(store: Store, is_there
     if is_there:
         await create_instance(store, HOST)
     store.expires = True
+    assert await code_of_read(store) is ErrorCode.METADATA_UNAVAILABLE
+
+
+async def test_a_session_that_ends_when_it_has_caught_up_says_nothing_of_the_next(
+    store: Store,
+) -> None:
+    """That may be at a server which lags."""
+    await create_instance(store, HOST)
+    store.expires_before = True
     assert await code_of_read(store) is ErrorCode.METADATA_UNAVAILABLE
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Version, Versioned, Watch
 from fencelog.ledgers.metastore.registration import ChildrenValues, Registration
 from tests.support.metadata_nodes import overwrite_now, remove_now
 from tests.support.until import until
@@ -116,6 +116,20 @@ async def test_an_expiry_while_cut_off_is_made_good_after_it(
     store.reconnect()
     await until(lambda: owner(cluster) == store.session_id)
     await until(lambda: registration.is_registered)
+    await registration.close()
+
+
+async def test_it_replaces_what_its_own_previous_session_has_left(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    """The server still waits for that session, so its node is there, and goes later."""
+    registration = await Registration.start(store, PATH, b"address")
+    previous = store.session_id
+    store.expire()
+    await until(lambda: owner(cluster) == store.session_id)
+    remove_now(cluster, PATH)
+    cluster.create(PATH, b"address", owner=previous)
+    await until(lambda: owner(cluster) == store.session_id)
     await registration.close()
 
 
@@ -234,6 +248,25 @@ async def test_an_update_is_written_over_conflicts_lost_replies_and_expiry(
     await registration.close()
 
 
+async def test_an_update_that_was_lost_is_written_again(
+    cluster: MemoryCluster, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration = await Registration.start(store, PATH, b"1")
+    write, lost = store.set, list[str]()
+
+    async def lose_the_first(path: str, value: bytes, version: Version) -> Version:
+        if not lost:
+            lost.append(path)
+            raise FencelogError(ErrorCode.METADATA_UNKNOWN, "it was not made")
+        return await write(path, value, version)
+
+    monkeypatch.setattr(store, "set", lose_the_first)
+    registration.update(b"2")
+    await until(lambda: cluster.get(PATH).value == b"2")
+    assert lost == [PATH]
+    await registration.close()
+
+
 # -- ChildrenValues ------------------------------------------------------------------------------
 
 
@@ -256,6 +289,48 @@ async def test_the_table_follows_the_directory(
     remove_now(cluster, "/dir/b")
     await quiet()
     assert table.values == {"b": b"2"}
+
+
+async def test_a_child_that_goes_before_it_is_read_is_not_waited_for(
+    cluster: MemoryCluster, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("/dir/a", b"1")
+    cluster.create("/dir/b", b"2")
+    table, watch_value, unread = ChildrenValues(store, "/dir"), store.watch_value, list[str]()
+
+    def never_read_b(path: str, callback: Callable[[Versioned | None], None]) -> Watch:
+        if path != "/dir/b":
+            return watch_value(path, callback)
+        unread.append(path)
+        return store.on_session(lambda state: None)  # which tells nothing of a node
+
+    monkeypatch.setattr(store, "watch_value", never_read_b)
+    starting = asyncio.create_task(table.start())
+    await until(lambda: unread == ["/dir/b"] and table.values == {"a": b"1"})
+    assert not starting.done()
+    remove_now(cluster, "/dir/b")
+    await starting
+    assert table.values == {"a": b"1"}
+    table.close()
+
+
+async def test_a_child_is_gone_when_the_list_says_so(
+    cluster: MemoryCluster, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own watch is closed then, and may not have been told."""
+    cluster.create("/dir/a", b"1")
+    watch_value = store.watch_value
+
+    def never_told_of_the_end(path: str, callback: Callable[[Versioned | None], None]) -> Watch:
+        return watch_value(path, lambda node: None if node is None else callback(node))
+
+    monkeypatch.setattr(store, "watch_value", never_told_of_the_end)
+    table = ChildrenValues(store, "/dir")
+    await table.start()
+    assert table.values == {"a": b"1"}
+    remove_now(cluster, "/dir/a")
+    await until(lambda: table.values == {})
+    table.close()
 
 
 async def test_a_table_of_nothing_is_complete(store: MemoryMetadataStore) -> None:

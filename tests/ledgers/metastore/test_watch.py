@@ -6,12 +6,20 @@ import asyncio
 import gc
 import itertools
 import weakref
+from collections.abc import Awaitable
 from functools import partial
+from typing import Any
 
 import pytest
 
-from fencelog.ledgers.metastore.port import Version, Versioned
-from fencelog.ledgers.metastore.watch import WatchTable
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import SessionState, Version, Versioned
+from fencelog.ledgers.metastore.watch import (
+    SessionListeners,
+    WatchTable,
+    names_or_empty,
+    value_or_none,
+)
 
 NODE = Versioned(b"7", Version(1, 0))
 
@@ -157,3 +165,96 @@ async def test_after_a_lost_connection_not_all_watches_are_read_at_once(
     await finish(19 + 3 + 9)
     assert (at_most, len(reads)) == (3, 19 + 3 + 9)
     await table.close()
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_change_during_a_read_is_read_after_it_and_no_value_comes_twice() -> None:
+    value = b"1"
+    answers: list[asyncio.Event] = []
+
+    async def read(path: str) -> Versioned:
+        found = Versioned(value, Version(1, 0))
+        answers.append(answer := asyncio.Event())
+        await answer.wait()
+        return found
+
+    table, listener = WatchTable(read, no_names), Listener()
+    table.watch_value("/a", listener)
+    await turns()
+    value = b"2"
+    for _ in range(2):
+        table.refresh("/a")
+    answers[0].set()
+    await turns()
+    assert (len(answers), listener.values) == (2, [])  # what is older than the change is not told
+    answers[1].set()
+    await turns()
+    assert listener.values == [Versioned(b"2", Version(1, 0))]
+    table.refresh("/a")
+    await turns()
+    answers[2].set()
+    await turns()
+    assert (len(answers), len(listener.values)) == (3, 1)
+    await table.close()
+
+
+async def test_a_watch_that_is_closed_when_it_has_read_tells_nothing() -> None:
+    table, listener = WatchTable(at_once, no_names), Listener()
+    watch = table.watch_value("/a", listener)
+    read = watch._task
+    assert read is not None
+    while not read.done():  # noqa: ASYNC110 - its callback is called after this
+        await asyncio.sleep(0)
+    watch.close()
+    await turns()
+    assert listener.values == []
+
+
+async def test_who_watches_children_is_told_of_the_node_and_of_its_children() -> None:
+    names = ["a"]
+
+    async def read(path: str) -> list[str]:
+        return list(names)
+
+    table, listener = WatchTable(at_once, read), Listener()
+    table.watch_children("/dir", listener)
+    await turns()
+    names.append("b")
+    table.node_changed("/dir/b")
+    await turns()
+    names.clear()
+    table.node_changed("/dir")
+    await turns()
+    assert listener.values == [["a"], ["a", "b"], []]
+    await table.close()
+
+
+@pytest.mark.parametrize(("delivered", "absent"), [(value_or_none, None), (names_or_empty, [])])
+async def test_only_what_is_not_there_is_absent(delivered: Any, absent: object) -> None:
+    async def failed(code: ErrorCode) -> Any:
+        raise FencelogError(code, "made to fail")
+
+    assert await delivered(failed(ErrorCode.METADATA_NOT_FOUND)) == absent
+    for code in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNAUTHORIZED):
+        unread: Awaitable[Any] = delivered(failed(code))
+        with pytest.raises(FencelogError) as caught:
+            await unread
+        assert caught.value.code is code
+
+
+async def test_a_listener_that_was_closed_is_not_told_of_the_session() -> None:
+    listeners, first, second = SessionListeners(), Listener(), Listener()
+    closed = listeners.add(first)
+    listeners.add(second)
+    listeners.notify(SessionState.SUSPENDED)
+    closed.close()
+    closed.close()
+    await turns()
+    listeners.notify(SessionState.CONNECTED)
+    await turns()
+    assert first.values == []
+    assert second.values == [SessionState.SUSPENDED, SessionState.CONNECTED]

@@ -23,7 +23,9 @@ from tests.sim.mutants.ledgers import storage as mutants_storage
 from tests.sim.mutants.ledgers import writer as mutants_writer
 from tests.sim.mutants.mutation import Mutant
 from tests.sim.mutants.parts import handshakes as mutants_handshakes
+from tests.sim.mutants.parts import instance as mutants_instance
 from tests.sim.mutants.parts import keys as mutants_keys
+from tests.sim.mutants.parts import metastore as mutants_metastore
 from tests.sim.mutants.parts import owners as mutants_owners
 from tests.sim.mutants.parts import peers as mutants_peers
 from tests.sim.mutants.parts import produce as mutants_produce
@@ -127,6 +129,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_forwards.RELEASES,
     *mutants_order.RARE,
     *mutants_sessions.MUTANTS,
+    *mutants_metastore.MUTANTS,
+    *mutants_instance.MUTANTS,
     *mutants_zookeeper.NODES,
     *mutants_zookeeper.SECRETS,
     *mutants_zookeeper_session.MUTANTS,
