@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.paths import parent_of
@@ -18,6 +18,12 @@ T = TypeVar("T")
 REFRESHES_AT_ONCE = 1024
 """The watches read at the same time after a lost connection. A broker of 100,000 partitions has
 200,000; other requests must not wait behind all of them."""
+
+REFUSED_RETRY_S = 1.0
+REFUSED_RETRY_MAX_S = 60.0
+"""The time after which a watch is read again whose node's access list refuses it; it doubles up to
+the second one. Nothing reports that access was granted; who grants it looks for an effect within a
+minute, and a store whose nodes are all closed is asked no more often than that."""
 
 _log = logging.getLogger(__name__)
 _NEVER = object()
@@ -69,20 +75,36 @@ class RefreshingWatch(Generic[T]):
         elif isinstance(error, FencelogError):
             # A store without a connection refreshes every watch once it has one.
             _log.debug("watch could not read: %s", error)
+            if error.code is ErrorCode.METADATA_UNAUTHORIZED:
+                self._of.refused(self)
         elif error is not None:
             raise error
-        elif task.result() != self._delivered:
-            self._delivered = task.result()
-            self._callback(task.result())
+        else:
+            self._of.admitted(self)
+            if task.result() != self._delivered:
+                self._delivered = task.result()
+                self._callback(task.result())
+
+
+class _Retry(NamedTuple):
+    """The next read of a watch that was refused."""
+
+    delay_s: float
+    timer: asyncio.TimerHandle
 
 
 class _Watches(Generic[T]):
     """The watches of values, or those of children, by path, in the order in which they were opened.
-    ``read`` reads a path. A broker has two watches for each of a hundred thousand partitions:
-    nearly all are alone at their path, and none has a function of its own."""
+    ``read`` reads a path; ``retry`` is called with a watch that was refused when it is to be read
+    again. A broker has two watches for each of a hundred thousand partitions: nearly all are alone
+    at their path, and none has a function of its own."""
 
-    def __init__(self, read: Callable[[str], Awaitable[T]]) -> None:
+    def __init__(
+        self, read: Callable[[str], Awaitable[T]], retry: Callable[[RefreshingWatch[T]], None]
+    ) -> None:
         self.read = read
+        self._retry = retry
+        self._retries: dict[RefreshingWatch[T], _Retry] = {}
         self.ending: dict[asyncio.Task[Any], None] = {}
         """The reads of watches that were closed."""
         self._by_path: dict[str, tuple[RefreshingWatch[T], ...]] = {}
@@ -100,10 +122,28 @@ class _Watches(Generic[T]):
         for watches in self._by_path.values():
             yield from watches
 
+    def refused(self, watch: RefreshingWatch[T]) -> None:
+        """Read a watch again later: the access list of its node refuses it, and no server tells
+        when it does no more."""
+        before = self._retries.get(watch)
+        delay_s = REFUSED_RETRY_S
+        if before is not None:
+            before.timer.cancel()
+            delay_s = min(2 * before.delay_s, REFUSED_RETRY_MAX_S)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._retry, watch)
+        self._retries[watch] = _Retry(delay_s, timer)
+
+    def admitted(self, watch: RefreshingWatch[T]) -> None:
+        """Note that a watch was set, or is closed."""
+        retry = self._retries.pop(watch, None)
+        if retry is not None:
+            retry.timer.cancel()
+
     def forget(
         self, path: str, watch: RefreshingWatch[T], reading: asyncio.Task[Any] | None
     ) -> None:
         """Forget a watch that was closed while it read, or not."""
+        self.admitted(watch)
         left = tuple(each for each in self.at(path) if each is not watch)
         if left:
             self._by_path[path] = left
@@ -143,10 +183,11 @@ class WatchTable:
         read_value: Callable[[str], Awaitable[Versioned | None]],
         read_children: Callable[[str], Awaitable[list[str]]],
     ) -> None:
-        self._values = _Watches(read_value)
-        self._children = _Watches(read_children)
+        self._values = _Watches(read_value, self._refresh_later)
+        self._children = _Watches(read_children, self._refresh_later)
         self._due: deque[RefreshingWatch[Any]] = deque()
-        """The watches that are still to be refreshed since the connection was lost."""
+        """The watches that are still to be refreshed since the connection was lost, or they were
+        refused."""
         self._refreshing = 0
 
     def watch_value(
@@ -173,6 +214,11 @@ class WatchTable:
         """Refresh every watch, REFRESHES_AT_ONCE at a time: anything may have changed while the
         connection was lost."""
         self._due = deque(self._all())
+        self._refresh_due()
+
+    def _refresh_later(self, watch: RefreshingWatch[Any]) -> None:
+        """Refresh one watch when there are not too many others."""
+        self._due.append(watch)
         self._refresh_due()
 
     def _refresh_due(self) -> None:

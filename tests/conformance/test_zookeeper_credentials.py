@@ -14,6 +14,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore import watch
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import Versioned
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
@@ -142,6 +143,32 @@ async def test_a_cluster_is_protected_while_it_is_used_and_opened_again(
     async with cluster.store() as last:
         assert (await last.get("/a/b")).value == b"2"
         await remove(last, "/a/c")
+
+
+async def test_watches_that_were_refused_are_set_when_the_nodes_are_opened(
+    cluster: Cluster, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the same connection, which nobody tells of the access lists."""
+    monkeypatch.setattr(watch, "REFUSED_RETRY_S", 0.05)
+    async with cluster.store() as stranger, cluster.store(ALL, OLD) as owner:
+        await owner.create("/a/b", b"1")
+        async with cluster.store(OLD) as protector:
+            await protector.protect()
+            seen: list[Versioned | None] = []
+            names: list[list[str]] = []
+            stranger.watch_value("/a/b", seen.append)
+            stranger.watch_children("/a", names.append)
+            assert "refused" in await refusal(stranger.get("/a/b"))
+            session_id = stranger.session_id
+            assert (seen, names) == ([], [])
+            await protector.protect(is_open=True)
+        await until(lambda: bool(seen and names))
+        assert names == [["b"]]
+        await overwrite(owner, "/a/b", b"2")
+        await owner.create("/a/c", b"1")
+        await until(lambda: seen[-1] is not None and seen[-1].value == b"2")
+        await until(lambda: names[-1] == ["b", "c"])
+        assert stranger.session_id == session_id
 
 
 async def test_a_password_is_changed_while_the_cluster_is_used(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import itertools
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from fencelog.ledgers.metastore.watch import (
     names_or_empty,
     value_or_none,
 )
+from tests.support.virtual_time import VirtualTimeLoop
 
 NODE = Versioned(b"7", Version(1, 0))
 
@@ -258,3 +259,103 @@ async def test_a_listener_that_was_closed_is_not_told_of_the_session() -> None:
     await turns()
     assert first.values == []
     assert second.values == [SessionState.SUSPENDED, SessionState.CONNECTED]
+
+
+class Guarded:
+    """A node that an access list may close, and the times at which it was read."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.asked_s: list[float] = []
+
+    async def read(self, path: str) -> Versioned:
+        self.asked_s.append(asyncio.get_running_loop().time())
+        if not self.is_open:
+            raise FencelogError(ErrorCode.METADATA_UNAUTHORIZED, "refused with NoAuth")
+        return NODE
+
+    def waited_s(self) -> list[float]:
+        return [round(after - before) for before, after in itertools.pairwise(self.asked_s)]
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(test())
+
+
+def test_a_watch_that_is_refused_is_set_when_access_is_granted() -> None:
+    """After ever longer times, up to a minute, and the shortest ones again the next time."""
+
+    async def test() -> None:
+        node, listener = Guarded(), Listener()
+        table = WatchTable(node.read, no_names)
+        table.watch_value("/a", listener)
+        await asyncio.sleep(200)
+        assert node.waited_s() == [1, 2, 4, 8, 16, 32, 60, 60]
+        node.is_open = True
+        await asyncio.sleep(60)
+        assert listener.values == [NODE]
+        await asyncio.sleep(1_000)
+        assert len(node.asked_s) == 10
+        node.is_open = False
+        node.asked_s.clear()
+        table.refresh("/a")
+        await asyncio.sleep(4)
+        assert node.waited_s() == [1, 2]
+        await table.close()
+
+    in_virtual_time(test)
+
+
+def test_a_refused_watch_that_was_closed_is_not_read_again() -> None:
+    async def test() -> None:
+        node, listener = Guarded(), Listener()
+        table = WatchTable(node.read, no_names)
+        watch = table.watch_value("/a", listener)
+        await asyncio.sleep(1.5)
+        watch.close()
+        gone = weakref.ref(listener)
+        del watch, listener
+        await asyncio.sleep(1)
+        gc.collect()
+        assert gone() is None
+        await asyncio.sleep(100)
+        assert len(node.asked_s) == 2
+        await table.close()
+
+    in_virtual_time(test)
+
+
+def test_refused_watches_are_not_all_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they keep those that may be read from their turn after a lost connection."""
+    monkeypatch.setattr("fencelog.ledgers.metastore.watch.REFRESHES_AT_ONCE", 3)
+
+    async def test() -> None:
+        reading = most = 0
+        admitted: list[str] = []
+
+        async def read(path: str) -> Versioned:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            await asyncio.sleep(0.01)
+            reading -= 1
+            if path != "/open":
+                raise FencelogError(ErrorCode.METADATA_UNAUTHORIZED, "refused with NoAuth")
+            admitted.append(path)
+            return NODE
+
+        table = WatchTable(read, no_names)
+        for number in range(10):
+            table.watch_value(f"/{number}", Listener())
+        table.watch_value("/open", Listener())
+        await asyncio.sleep(0.5)
+        most = 0
+        await asyncio.sleep(1)
+        assert most == 3
+        table.refresh_all()
+        await asyncio.sleep(0.5)
+        assert (most, len(admitted)) == (3, 2)
+        await table.close()
+
+    in_virtual_time(test)

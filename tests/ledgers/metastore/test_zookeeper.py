@@ -11,7 +11,7 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metastore import zookeeper_session
+from fencelog.ledgers.metastore import watch, zookeeper_session
 from fencelog.ledgers.metastore.port import Change, Create, Delete, Set, Version, Versioned
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
@@ -179,6 +179,32 @@ async def test_a_watch_sees_a_node_that_is_created_later(
     await until(lambda: values == [None] and names == [[]])
     version = await store.create("/dir/a", b"1")
     await until(lambda: values[1:] == [Versioned(b"1", version)] and names[1:] == [["a"]])
+
+
+@pytest.mark.parametrize("kind", [GET, EXISTS, CHILDREN])
+async def test_a_watch_that_is_refused_is_set_when_access_is_granted(
+    server: ZooKeeperServer,
+    store: ZooKeeperMetadataStore,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: int,
+) -> None:
+    """Nothing is reported then, and the connection stays."""
+    monkeypatch.setattr(watch, "REFUSED_RETRY_S", 0.01)
+    no_auth = -102
+    values: list[Versioned | None] = []
+    names: list[list[str]] = []
+    if kind == GET:
+        await store.create("/dir/a", b"1")
+    server.refuses = {kind: no_auth}
+    store.watch_value("/dir/a", values.append)
+    store.watch_children("/dir", names.append)
+    await until(lambda: bool(values and names))
+    assert server.refuses == {}
+    version = await store.create("/dir/b", b"1")
+    await until(lambda: "b" in names[-1])
+    store.watch_value("/dir/b", values.append)
+    await until(lambda: values[-1] == Versioned(b"1", version))
+    assert len(server.greetings) == 1
 
 
 async def test_a_node_that_is_created_between_the_two_requests_of_a_watch_is_there(

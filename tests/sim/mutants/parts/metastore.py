@@ -31,8 +31,8 @@ WATCHES: tuple[Mutant, ...] = (
             Edit(
                 WATCH,
                 "RefreshingWatch._on_read",
-                "elif task.result() != self._delivered:",
-                "else:",
+                "if task.result() != self._delivered:",
+                "if task.result() is not None:",
             ),
         ),
     ),
@@ -113,6 +113,51 @@ WATCHES: tuple[Mutant, ...] = (
                 "        pass",
             ),
         ),
+    ),
+    Mutant(
+        "refused-until-the-next-connection",
+        _STORE,
+        "A watch that an access list refuses is not read again when access is granted.",
+        (
+            Edit(
+                WATCH,
+                "RefreshingWatch._on_read",
+                "                self._of.refused(self)",
+                "                pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-all-the-time",
+        _STORE,
+        "A watch that an access list refuses is read again every second.",
+        (
+            Edit(
+                WATCH,
+                "_Watches.refused",
+                "delay_s = min(2 * before.delay_s, REFUSED_RETRY_MAX_S)",
+                "delay_s = before.delay_s",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-for-ever-longer",
+        _STORE,
+        "A watch that an access list has refused for a day is read again after another day.",
+        (
+            Edit(
+                WATCH,
+                "_Watches.refused",
+                "min(2 * before.delay_s, REFUSED_RETRY_MAX_S)",
+                "2 * before.delay_s",
+            ),
+        ),
+    ),
+    Mutant(
+        "closed-and-asked-for-again",
+        _STORE,
+        "A refused watch is read again after it was closed.",
+        (Edit(WATCH, "_Watches.forget", "        self.admitted(watch)\n", ""),),
     ),
     Mutant(
         "session-told-after-the-close",

@@ -29,6 +29,10 @@ TESTS = {
         "unread-names-are-none",
         "all-watches-read-at-once",
         "the-first-watches-alone-are-read",
+        "refused-until-the-next-connection",
+        "refused-all-the-time",
+        "refused-for-ever-longer",
+        "closed-and-asked-for-again",
         "session-told-after-the-close",
     ),
     "tests/ledgers/metastore/test_registration.py": (
