@@ -159,7 +159,10 @@ class Commits:
         commit = Commit(batch, self._pipeline.tail_offset, messages, now_us, partitions, ends)
         # The successor of this owner may have fewer committers, and fewer ledgers.
         async with self._reader.refusing_as_owner(ErrorCode.LIMIT_REACHED):
-            self._node.ledger_list.with_commit(committer, commit)  # before anything is closed
+            # Before anything is closed, and before the list grows by the next ledger.
+            self._node.ledger_list.with_commit(committer, commit)
+            if ledgers:
+                self._node.ledger_list.check_adoptable([ledger_id for ledger_id, _ in ledgers])
             checked = await self._checked(committer, ledgers)
             if checked:
                 segments, metadata = zip(*checked, strict=True)

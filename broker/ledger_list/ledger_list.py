@@ -21,7 +21,7 @@ compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -211,6 +211,11 @@ class LedgerList:
             del kept[_forgettable(kept, commit.committed_us)]
         return replace(self, commits={**kept, committer: commit})
 
+    def check_adoptable(self, ledger_ids: Collection[int]) -> None:
+        """Check, before these ledgers are closed, what ``with_adopted`` will. Raises
+        FencelogError: LIMIT_REACHED, BAD_REQUEST."""
+        _check_joins(self, ledger_ids, max(0, len(self.segments) - 1))  # if the last one is empty
+
     def with_adopted(self, segments: Sequence[Segment]) -> LedgerList:
         """Return the list after these sealed segments, which have no base yet, have joined it at
         the end. Every ledger is sealed; the last one is left out if it is empty. A ledger to write
@@ -221,7 +226,7 @@ class LedgerList:
         kept = self.segments
         if kept and kept[-1].sealed is not None and kept[-1].sealed.entries == 0:
             kept = kept[:-1]
-        _check_joins(self, segments, len(kept))
+        _check_joins(self, [segment.ledger_id for segment in segments], len(kept))
         joined: list[Segment] = []
         for segment in segments:
             joined.append(replace(segment, base_offset=base, epoch=self.epoch, is_adopted=True))
@@ -283,16 +288,16 @@ def _forgettable(commits: Mapping[str, Commit], now_us: int) -> str:
     )
 
 
-def _check_joins(ledger_list: LedgerList, segments: Sequence[Segment], kept: int) -> None:
-    """Check that the segments may join ``kept`` others and the ledger after them."""
-    if kept + len(segments) >= MAX_SEGMENTS:
+def _check_joins(ledger_list: LedgerList, ledger_ids: Collection[int], kept: int) -> None:
+    """Check that the ledgers may join ``kept`` others and the ledger after them."""
+    if kept + len(ledger_ids) >= MAX_SEGMENTS:
         raise FencelogError(
             ErrorCode.LIMIT_REACHED,
-            f"the partition has {kept} ledgers and cannot take {len(segments)} more: at most "
+            f"the partition has {kept} ledgers and cannot take {len(ledger_ids)} more: at most "
             f"{MAX_SEGMENTS}. Trim it or give the topic a retention, and commit fewer and larger "
             "ledgers",
         )
-    listed = sorted(ledger_list.ledgers & {segment.ledger_id for segment in segments})
+    listed = sorted(ledger_list.ledgers.intersection(ledger_ids))
     if listed:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"ledgers {listed} are in the log already")
 

@@ -166,6 +166,22 @@ def test_a_ledger_joins_once_and_no_more_than_the_list_holds() -> None:
     assert raised.value.code is ErrorCode.LIMIT_REACHED
 
 
+def test_what_certainly_cannot_join_is_known_before_anything_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{LIST}.MAX_SEGMENTS", 4)
+    ledger_list = opened(5)
+    assert len(ledger_list.segments) == 2
+    ledger_list.check_adoptable([8, 9])  # the last one may be empty
+    for ledger_ids, code in (
+        ([8, 9, 10], ErrorCode.LIMIT_REACHED),
+        ([8, 2], ErrorCode.BAD_REQUEST),
+    ):
+        with pytest.raises(FencelogError) as raised:
+            ledger_list.check_adoptable(ledger_ids)
+        assert raised.value.code is code
+
+
 LIST = "fencelog.broker.ledger_list.ledger_list"
 IDLE_US = int(IDLE_COMMITTER_S * 1e6)
 
