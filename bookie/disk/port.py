@@ -50,6 +50,10 @@ class File(Protocol):
         """Make all written bytes durable, the file's size included. After a failure nothing may be
         concluded about any unsynced byte: never call it again (PROTOCOL.md rule 9)."""
 
+    def write_back(self, offset: int, size: int) -> None:
+        """Have the disk take these written bytes, and wait until it has: a later ``sync`` has less
+        to do. Nothing is durable by it. A failure is one of ``sync``: never call either again."""
+
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes; fewer only at the end of the file."""
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
 from fencelog.bookie.disk.port import Buffer, DiskSpace, KeyValueStore
 from fencelog.bookie.disk.rocks_store import RocksStore
+from fencelog.bookie.disk.write_back import write_back
 from fencelog.ledgers.errors import check
 
 T = TypeVar("T")
@@ -85,6 +86,9 @@ class PosixFile:
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
+
+    def write_back(self, offset: int, size: int) -> None:
+        write_back(self._descriptor, offset, size)
 
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, offset)

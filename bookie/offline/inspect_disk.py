@@ -43,6 +43,9 @@ class ReadOnlyFile:
     def sync(self) -> None:
         """Do nothing: no byte was written."""
 
+    def write_back(self, offset: int, size: int) -> None:
+        """Do nothing: no byte was written."""
+
     def reserve(self, size: int) -> None:
         """Ignore the reservation: no byte will be written."""
 

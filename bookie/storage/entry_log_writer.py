@@ -27,8 +27,9 @@ from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.limits import MIB
 
 _WRITE_BYTES = 1 * MIB
-"""Bytes written and synced at a time. The disk never has more than this of a flush before it, so
-that the journal, whose syncs adds wait for, gets its turn every few ms."""
+"""Bytes written at a time, and written back to the disk before the next ones. The disk never has
+more than this of a flush before it, so that the journal, whose syncs adds wait for, gets its turn
+every few ms. A sync of each would commit the growing file's size and blocks as well, every time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class EntryLog:
         self._records: list[tuple[RecordType, Buffer]] = []
         """The records to be written, and their size in the file."""
         self._buffered = 0
+        self._is_synced = True
+        """False: records were written since the last sync."""
         self._file: File = place.disk.create(place.directory / name)
         try:
             self._file.write([header.encode()], 0)
@@ -85,19 +88,28 @@ class EntryLog:
         self.size += size
         self._sizes[header.ledger_id] = self._sizes.get(header.ledger_id, 0) + size
         if self._buffered >= _WRITE_BYTES:
-            self.sync()
+            size = self._buffered
+            self._write()
+            self._file.write_back(self.size - size, size)
         return stored
 
     def sync(self) -> None:
         """Make all appended runs durable. Raises OSError."""
         if self._records:
-            buffers = encode_records(
-                self._records, sequence=self._written + 1, durable=0, seed=self._seed
-            )
-            self._file.write(buffers, self.size - self._buffered)
+            self._write()
+        if not self._is_synced:
             self._file.sync()
-            self._written += len(self._records)
-            self._records, self._buffered = [], 0
+            self._is_synced = True
+
+    def _write(self) -> None:
+        """Write the records that are buffered. Raises OSError."""
+        buffers = encode_records(
+            self._records, sequence=self._written + 1, durable=0, seed=self._seed
+        )
+        self._is_synced = False
+        self._file.write(buffers, self.size - self._buffered)
+        self._written += len(self._records)
+        self._records, self._buffered = [], 0
 
     def seal(self) -> None:
         """Write the footer; no run may be appended after it. Raises OSError."""

@@ -136,6 +136,9 @@ class CrashFile:
     def sync(self) -> None:
         self._disk.effect(Sync(self.number))
 
+    def write_back(self, offset: int, size: int) -> None:
+        """Do nothing: no byte is durable by it."""
+
     def read(self, offset: int, size: int) -> bytes:
         return self._content[offset : offset + size]
 

@@ -59,7 +59,7 @@ class Recording:
 
 @contextmanager
 def small_writes() -> Iterator[None]:
-    """A limit that no setting reaches: an entry log is synced in the middle of a flush, with a few
+    """A limit that no setting reaches: an entry log is written in the middle of a flush, with a few
     hundred bytes."""
     module = vars(entry_log_writer)
     before = module["_WRITE_BYTES"]

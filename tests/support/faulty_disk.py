@@ -28,6 +28,10 @@ class FaultyFile(PosixFile):
         self._disk.on_call("sync", self.name)
         super().sync()
 
+    def write_back(self, offset: int, size: int) -> None:
+        self._disk.on_call("write_back", self.name)
+        super().write_back(offset, size)
+
     def read(self, offset: int, size: int) -> bytes:
         self._disk.on_call("read", self.name)
         return super().read(offset, size)

@@ -43,6 +43,9 @@ class MemoryFile:
             put(self.durable, offset, data)
         self.unsynced.clear()
 
+    def write_back(self, offset: int, size: int) -> None:
+        self._call("write_back")
+
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self.content[offset : offset + size])
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, FileHeader, decode_file_header
 from fencelog.bookie.storage.entry_log import (
@@ -18,15 +19,18 @@ from fencelog.bookie.storage.entry_log import (
 )
 from fencelog.bookie.storage.entry_log_writer import EntryLogPlace, EntryLogWriter
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
 from tests.support.bookie_stage import Requests
 from tests.support.faulty_disk import FaultyDisk
 
 INCARNATION = b"i" * 16
 
 
-def writer_in(directory: Path) -> EntryLogWriter:
-    place = EntryLogPlace(PosixDisk(), directory, INCARNATION, salt=lambda: b"s" * 16)
-    return EntryLogWriter(place, max_file_bytes=10_000)
+def writer_in(
+    directory: Path, disk: Disk | None = None, *, max_file_bytes: int = 10_000
+) -> EntryLogWriter:
+    place = EntryLogPlace(disk or PosixDisk(), directory, INCARNATION, salt=lambda: b"s" * 16)
+    return EntryLogWriter(place, max_file_bytes=max_file_bytes)
 
 
 def header_of(path: Path) -> FileHeader:
@@ -144,3 +148,41 @@ def test_a_disk_that_fails_costs_no_file_descriptors(
     faulty_disk.fails.clear()
     assert reader.read(where) == next(iter(stored))
     reader.close()
+
+
+def test_large_runs_are_written_back_one_by_one_and_synced_once(
+    tmp_path: Path, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """A sync of each would have the file system commit the growing file every time."""
+    runs = [requests.run(1, first, size=MIB) for first in range(3)] + [requests.run(1, 3)]
+    writer = writer_in(tmp_path, faulty_disk, max_file_bytes=10 * MIB)
+    writer.append([requests.run(2, 0)])
+    faulty_disk.calls.clear()
+    writer.append(runs)
+    writer.close()
+    calls = [call.split()[0] for call in faulty_disk.calls]
+    assert calls == ["write", "write_back"] * 3 + ["write", "sync"]
+
+
+def test_runs_that_end_with_a_full_buffer_are_synced_too(
+    tmp_path: Path, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    writer = writer_in(tmp_path, faulty_disk, max_file_bytes=10 * MIB)
+    writer.append([requests.run(1, 0, size=MIB)])
+    assert faulty_disk.calls[-1].startswith("sync ")
+    writer.append([])
+    writer.close()
+    calls = [call.split()[0] for call in faulty_disk.calls]
+    assert calls == ["write", "sync", "write", "write_back", "sync"]
+
+
+def test_a_file_that_could_not_be_written_back_is_not_synced(
+    tmp_path: Path, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """The sync might succeed without the lost pages."""
+    writer = writer_in(tmp_path, faulty_disk, max_file_bytes=10 * MIB)
+    faulty_disk.fails_once.add("write_back .entrylog")
+    with pytest.raises(OSError, match="made to fail"):
+        writer.append([requests.run(1, first, size=MIB) for first in range(3)])
+    writer.close()
+    assert faulty_disk.calls[-1].startswith("write_back ")

@@ -67,6 +67,15 @@ class SimFile:
             "sync", file.name, file.sync, failed=lambda: file.fail_sync(self._disk.chance)
         )
 
+    def write_back(self, offset: int, size: int) -> None:
+        file = self._checked()
+        self._disk.effect(
+            "write_back",
+            file.name,
+            lambda: None,
+            failed=lambda: file.fail_sync(self._disk.chance),
+        )
+
     def read(self, offset: int, size: int) -> bytes:
         file = self._checked()
         self._disk.before_read(file.name)
