@@ -41,8 +41,10 @@ from fencelog.broker.ledger_list.ledger_port import EntryWriter
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check, copy_of
-from fencelog.ledgers.format.entry_header import pack_entry
+from fencelog.ledgers.format.entry_header import pack_header
 from fencelog.ledgers.format.request_context import Contexts, merge
+from fencelog.ledgers.format.run import Payload, Pieces
+from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 FULL_GROUPS_IN_FLIGHT = 4
@@ -52,6 +54,10 @@ entries carried a tenth more messages a second than four small ones in flight at
 
 ENTRIES_IN_FLIGHT = 64
 """The number of entries in flight above which all appends wait, whole batches too."""
+
+_LARGE_BATCH_BYTES = 16 * KIB
+"""The size from which on a batch is copied once, into the run that is sent, and not into an entry
+before that."""
 
 _VANISHED = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the failed ledger does not hold it")
 
@@ -289,13 +295,17 @@ class AppendPipeline:
             self.last_publish_us = max(now_us, self.last_publish_us)
             entry.publish_time_us = self.last_publish_us
             self._metrics.queue_time.observe_us(now_us - entry.queued_us)
-        payload = pack_entry(
-            entry.batch,
+        header = pack_header(
             count=entry.count,
             first_number=self._next_number,
             publish_time_us=entry.publish_time_us,
             ranges=() if entry.ranges is None else entry.ranges.found,
             previous_range_entry=self._last_range_entry,
+        )
+        payload: Payload = (
+            header + entry.batch
+            if len(entry.batch) < _LARGE_BATCH_BYTES
+            else Pieces.of(header, entry.batch)
         )
         if entry.contexts:
             entry.sent_contexts = handed_over(entry.contexts, self._metrics.spans)

@@ -9,7 +9,7 @@ from typing import Protocol
 from fencelog.ledgers.client import NewLedger, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
-from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.format.run import Entry, Payload
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.metastore.port import Version
@@ -32,7 +32,7 @@ class EntryWriter(Protocol):
     @property
     def length(self) -> int: ...
 
-    def append(self, payload: bytes, contexts: Contexts = NO_CONTEXTS) -> int: ...
+    def append(self, payload: Payload, contexts: Contexts = NO_CONTEXTS) -> int: ...
 
     async def close(self) -> LedgerMetadata: ...
 

@@ -106,23 +106,34 @@ def pack_entry(
     ranges: Sequence[SequenceRange] = (),
     previous_range_entry: int = -1,
 ) -> bytes:
-    """Return the payload of an entry. ``ranges``: at most MAX_RANGES, which cover all its
-    messages, or none."""
+    """Return the payload of an entry: its header (``pack_header``), and the batch."""
+    header = pack_header(
+        count=count,
+        first_number=first_number,
+        publish_time_us=publish_time_us,
+        kind=kind,
+        ranges=ranges,
+        previous_range_entry=previous_range_entry,
+    )
+    return header + batch
+
+
+def pack_header(
+    *,
+    count: int,
+    first_number: int,
+    publish_time_us: int,
+    kind: int = KIND_MESSAGES,
+    ranges: Sequence[SequenceRange] = (),
+    previous_range_entry: int = -1,
+) -> bytes:
+    """Return the header of an entry, for callers that do not copy the batch to put it behind.
+    ``ranges``: at most MAX_RANGES, which cover all its messages, or none."""
     size, link = header_size(len(ranges)) if ranges else HEADER.size, previous_range_entry + 1
     header = HEADER.pack(
         VERSION, kind, size, count, first_number, publish_time_us, len(ranges), link
     )
-    if not ranges:
-        return header + batch
-    return b"".join((header, *map(_pack_range, ranges), batch))
-
-
-def pack_plain_header(*, count: int, first_number: int, publish_time_us: int) -> bytes:
-    """Return the header of an entry of messages that belong to no producer, for callers that have
-    the batch in pieces."""
-    return HEADER.pack(
-        VERSION, KIND_MESSAGES, HEADER.size, count, first_number, publish_time_us, 0, 0
-    )
+    return b"".join((header, *map(_pack_range, ranges))) if ranges else header
 
 
 def read_entry_header(payload: Buffer) -> EntryHeader:

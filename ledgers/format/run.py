@@ -79,6 +79,9 @@ class Pieces:
     def __len__(self) -> int:
         return self.size
 
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
 
 Payload = bytes | Pieces
 

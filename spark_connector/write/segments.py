@@ -17,7 +17,7 @@ from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import DigestType
-from fencelog.ledgers.format.entry_header import pack_plain_header
+from fencelog.ledgers.format.entry_header import pack_header
 from fencelog.ledgers.format.run import Pieces
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import from_json
@@ -144,7 +144,7 @@ class _OpenLedger:
     async def write(self, rows: pa.Table) -> None:
         """Write rows; return when only few of them wait for an acknowledgement. They are copied
         once, into the run that goes to the bookies."""
-        header = pack_plain_header(
+        header = pack_header(
             count=rows.num_rows,
             first_number=self._messages,
             publish_time_us=self._host.now_us(),

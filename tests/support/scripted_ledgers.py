@@ -15,7 +15,7 @@ from dataclasses import replace
 from fencelog.ledgers.client import NewLedger, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
-from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.format.run import Entry, Payload
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.recovery.recovery import FoundEnd
@@ -58,10 +58,10 @@ class ScriptedWriter:
     def length(self) -> int:
         return sum(map(len, self.payloads[: self.lac + 1]))
 
-    def append(self, payload: bytes, contexts: Contexts = NO_CONTEXTS) -> int:
+    def append(self, payload: Payload, contexts: Contexts = NO_CONTEXTS) -> int:
         if self.closed or self.abandoned or self.finished is not None:
             raise FencelogError(ErrorCode.LEDGER_CLOSED, "the writer is finished")
-        self.payloads.append(payload)
+        self.payloads.append(bytes(payload))
         self.contexts.append(contexts)
         if self.auto_ack and not self._answer_scheduled:
             self._answer_scheduled = True

@@ -20,8 +20,9 @@ from fencelog.ledgers.format.entry_header import (
     SequenceRange,
     read_entry_header,
 )
-from fencelog.ledgers.format.request_context import NO_CONTEXTS, RequestContext
-from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES
+from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts, RequestContext
+from fencelog.ledgers.format.run import Payload, Pieces
+from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES, MIB
 from fencelog.ledgers.record_batch import (
     BatchInfo,
     Message,
@@ -195,6 +196,33 @@ async def test_a_batch_is_stored_byte_for_byte(bench: Bench) -> None:
     await turn()
     payload = bench.writer.payloads[0]
     assert payload[read_entry_header(payload).header_bytes :] == data
+
+
+async def test_a_large_batch_is_not_copied_into_an_entry(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Payload] = []
+    append = bench.writer.append
+
+    def take(payload: Payload, contexts: Contexts) -> int:
+        taken.append(payload)
+        return append(payload, contexts)
+
+    monkeypatch.setattr(bench.writer, "append", take)
+    data = encode_values([b"x" * MIB])
+    numbered = AppendConditions(SequenceRange(0, RANGE_SEQUENCE, sequence=0))
+    future = bench.pipeline.append_batch(data, check_batch(data), numbered)
+    bench.batch(b"small")
+    await turn()
+    bench.writer.ack(1)
+    assert (await future).offset == 0
+    large, small = taken
+    assert isinstance(large, Pieces)
+    assert large.parts[-1] is data
+    assert isinstance(small, bytes)
+    (ranges,) = bench.writer.payloads[:1]
+    assert read_entry_header(ranges).range_count == 1
+    assert ranges[read_entry_header(ranges).header_bytes :] == data
 
 
 async def test_a_new_ledger_before_the_old_one_is_drained_is_a_mistake(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from fencelog.ledgers.format.entry_header import (
     SequenceRange,
     header_size,
     pack_entry,
-    pack_plain_header,
+    pack_header,
     producer_digest,
     read_entry_header,
     read_ranges,
@@ -48,9 +50,20 @@ def test_what_was_packed_is_read(
     assert read_ranges(payload, header) == []
 
 
-def test_the_header_of_an_entry_without_producers_may_be_packed_alone() -> None:
-    header = pack_plain_header(count=3, first_number=9, publish_time_us=7)
-    assert header + b"batch" == pack_entry(b"batch", count=3, first_number=9, publish_time_us=7)
+@pytest.mark.parametrize("ranges", [(), [SequenceRange(3, RANGE_SEQUENCE, b"i" * 16, 7, 4)]])
+def test_the_header_of_an_entry_may_be_packed_alone(ranges: Sequence[SequenceRange]) -> None:
+    def packed(pack: Callable[..., bytes], *batch: bytes) -> bytes:
+        return pack(
+            *batch,
+            count=3,
+            first_number=9,
+            publish_time_us=7,
+            kind=KIND_MESSAGES,
+            ranges=ranges,
+            previous_range_entry=4,
+        )
+
+    assert packed(pack_header) + b"batch" == packed(pack_entry, b"batch")
 
 
 def test_sequence_ranges_travel_before_the_batch() -> None:

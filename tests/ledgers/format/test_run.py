@@ -63,6 +63,7 @@ def test_payloads_in_pieces_are_the_same_run(found: list[list[bytes]], kind: Dig
     whole = [b"".join(parts) for parts in found]
     assert build([Pieces.of(*parts) for parts in found]) == build(whole)
     assert [len(Pieces.of(*parts)) for parts in found] == [len(payload) for payload in whole]
+    assert [bytes(Pieces.of(*parts)) for parts in found] == whole
 
 
 @given(PAYLOADS)

@@ -16,6 +16,7 @@ from fencelog.ledgers.client import LedgerClient, NewLedger, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES
 from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
+from fencelog.ledgers.format.run import Payload
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change, Version
 from fencelog.ledgers.recovery.recovery import FoundEnd
@@ -130,9 +131,9 @@ class ObservedWriter:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
 
-    def append(self, payload: bytes, contexts: Contexts = NO_CONTEXTS) -> int:
+    def append(self, payload: Payload, contexts: Contexts = NO_CONTEXTS) -> int:
         entry_id = self._writer.append(payload, contexts)
-        self._history.appended(self._ledger, entry_id, payload)
+        self._history.appended(self._ledger, entry_id, bytes(payload))
         return entry_id
 
     async def close(self) -> LedgerMetadata:
