@@ -29,7 +29,7 @@ _SWITCHED = b"HTTP/1.1 101 "
 _PORTS = {"http": 80, "https": 443}
 
 
-class LinkConnection(BookieConnection):
+class LinkConnection(BookieConnection, asyncio.Protocol):
     """A connection that begins with an HTTP request, on the port that clients use."""
 
     def __init__(

@@ -24,11 +24,12 @@ def as_stream(transport: asyncio.BaseTransport) -> asyncio.Transport:
     return cast("asyncio.Transport", transport)
 
 
-class BookieConnection(asyncio.Protocol):
+class BookieConnection(asyncio.BaseProtocol):
     """A connection. ``on_frame`` gets every frame after the handshake and may raise ProtocolError;
     ``on_lost(connection, reason)`` is called once when the connection ends after the handshake.
 
-    It belongs to one process at the other end and so to one ``incarnation``.
+    It belongs to one process at the other end and so to one ``incarnation``. It is no
+    ``asyncio.Protocol``: uvloop would call ``data_received`` of a buffered one too.
     """
 
     def __init__(self, handshake: ClientHandshake, on_frame: OnFrame, on_lost: OnLost) -> None:

@@ -13,7 +13,7 @@ class FakeTransport(asyncio.Transport):
     """A transport that keeps what is written; the end of the connection is reported later, as by a
     real one."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
         super().__init__()
         self._protocol = protocol
         self.written = bytearray()

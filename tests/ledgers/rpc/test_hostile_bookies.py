@@ -18,6 +18,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES
 from fencelog.ledgers.rpc.authentication import Credentials, SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_connection import BookieConnection
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
     Frame,
@@ -70,6 +71,7 @@ class FakeNetwork:
         """Feed bytes of the bookie, on the newest connection."""
         transport = self.transports[-1]
         if not transport.is_over:
+            assert isinstance(transport._protocol, BookieConnection)
             transport._protocol.data_received(data)
 
     def taken(self) -> list[Frame]:
