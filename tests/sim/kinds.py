@@ -20,10 +20,16 @@ from tests.sim.topics.runner import run_topic_seed
 
 
 class RunSeed(Protocol):
-    """Plays one history; ``faults``: these instead of the plan's own."""
+    """Plays one history; ``faults``: these instead of the plan's own; ``until_wrong``: its first
+    violation is its end."""
 
     def __call__(
-        self, seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+        self,
+        seed: int,
+        faults: Sequence[Fault] | None = None,
+        *,
+        verbose: bool = False,
+        until_wrong: bool = False,
     ) -> Result: ...
 
 

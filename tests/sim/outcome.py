@@ -6,11 +6,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tests.sim.engine.engine import Engine
-from tests.sim.engine.loop import SimStuck, SimTimeout
+from tests.sim.engine.loop import SimEnded, SimStuck, SimTimeout
 from tests.sim.oracle.history import History
 from tests.sim.plan.plan import Fault
 
@@ -41,14 +42,25 @@ class Play(Protocol):
     def run(self, faults: tuple[Fault, ...]) -> Coroutine[Any, Any, None]: ...
 
 
-def outcome_of(engine: Engine, play: Play, faults: tuple[Fault, ...], *, budget_s: float) -> Result:
-    """Play it to its end, which has to come within so many virtual seconds."""
+def outcome_of(
+    engine: Engine,
+    play: Play,
+    faults: tuple[Fault, ...],
+    *,
+    budget_s: float,
+    until_wrong: bool = False,
+) -> Result:
+    """Play it to its end, which has to come within so many virtual seconds. ``until_wrong``: the
+    first violation is the end."""
+    if until_wrong:
+        play.history.on_violation = engine.loop.on_failure = engine.end
     log = logging.getLogger("fencelog")
     level = log.level
     begun_s = time.process_time()
     log.setLevel(logging.CRITICAL)  # what it would log, the trace has
     try:
-        engine.run(play.run(faults), budget_s=budget_s)
+        with suppress(SimEnded):
+            engine.run(play.run(faults), budget_s=budget_s)
     except (SimTimeout, SimStuck) as error:
         play.history.violate(22, f"no end: {type(error).__name__}: {error}")
     finally:

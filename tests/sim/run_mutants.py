@@ -96,12 +96,12 @@ def examine(
     seeds: int,
     jobs: int,
     seconds: float,
-    are_clean: bool = False,
+    clean_up_to: int = 0,
     known: Mapping[str, int] | None = None,
 ) -> Iterator[Row]:
     """A row for each mutant as it ends; ``jobs`` of them run at a time, each for at most so many
-    ``seconds`` of CPU time. ``are_clean``: it is known that the seeds show nothing without a
-    mutant. ``known``: the seed to try first, by the mutant's name.
+    ``seconds`` of CPU time. ``clean_up_to``: it is known that seeds up to this one show nothing
+    without a mutant. ``known``: the seed to try first, by the mutant's name.
 
     Processes that still run when the iteration is given up are killed.
     """
@@ -112,7 +112,7 @@ def examine(
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
                 first = (known or {}).get(mutant.name)
-                work = partial(_work, mutant, run_seed, seeds, first, are_clean, seconds)
+                work = partial(_work, mutant, run_seed, seeds, first, clean_up_to, seconds)
                 running.append(_Examination(mutant, work, seconds))
             next_deadline = min(one.deadline for one in running)
             wait([one.pipe for one in running], max(0.0, next_deadline - time.monotonic()))
@@ -177,7 +177,7 @@ def _work(
     run_seed: RunSeed,
     seeds: int,
     first: int | None,
-    are_clean: bool,
+    clean_up_to: int,
     seconds: float,
     pipe: Connection,
 ) -> None:
@@ -196,7 +196,7 @@ def _work(
                 pipe.send(_Report(seed))
         if not violations:
             pipe.send(_Report(seeds, ended=True))
-        elif mutant.edits and not are_clean and (own := run_seed(seed).violations):
+        elif mutant.edits and seed > clean_up_to and (own := run_seed(seed).violations):
             says = f"seed {seed} has a violation without the mutant: {own[0]}"
             pipe.send(_Report(seed, ended=True, says=says))
         else:
@@ -258,12 +258,13 @@ def _simulated(options: argparse.Namespace) -> tuple[list[Row], int]:
             continue
         expected += len(chosen)
         limits = {"seeds": CLEAN_SEEDS, "seconds": CLEAN_SEEDS * options.seconds}
-        (clean,) = examine([AS_IT_IS], kind.run_seed, jobs=1, **limits)
+        run_seed = partial(kind.run_seed, until_wrong=True)
+        (clean,) = examine([AS_IT_IS], run_seed, jobs=1, **limits)
         if clean.says:
             _say(f"{kind.name} as they are, {clean.seeds} seeds: {clean.says}")
             continue
         limits = {"seeds": options.seeds, "seconds": options.seconds}
-        for row in examine(chosen, kind.run_seed, jobs=options.jobs, known=known, **limits):
+        for row in examine(chosen, run_seed, jobs=options.jobs, known=known, **limits):
             _say(str(row))
             rows.append(row)
     return rows, expected

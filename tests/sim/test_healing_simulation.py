@@ -11,8 +11,7 @@ import pytest
 from tests.sim.healing.plan import HEALING_TARGETS
 from tests.sim.healing.stories import draw_healing_plan
 from tests.sim.kinds import HEALING
-from tests.sim.outcome import Result
-from tests.sim.run_mutants import Row, examine, known_seeds
+from tests.sim.run_mutants import examine, known_seeds
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
 BUDGET = Budget(at_least=150, cpu_s=60, wall_s=900)
@@ -55,17 +54,22 @@ def test_no_history_of_self_healing_violates_an_invariant(
 
 @pytest.mark.timeout(1800)
 def test_wrong_workers_are_caught_by_seeds_that_are_known() -> None:
-    known, rows = known_seeds(), list[Row]()
-    for mutant in HEALING.mutants[::SMOKE_STEP]:
-        play = partial(_play, [known.get(mutant.name, 1), 1])
-        rows += examine([mutant], play, seeds=2, jobs=1, seconds=SECONDS, are_clean=True)
+    mutants = HEALING.mutants[::SMOKE_STEP]
+    rows = list(
+        examine(
+            mutants,
+            partial(HEALING.run_seed, until_wrong=True),
+            seeds=1,
+            jobs=os.cpu_count() or 1,
+            seconds=SECONDS,
+            clean_up_to=BUDGET.at_least,  # which are played without them above
+            known=known_seeds(),
+        )
+    )
+    assert len(rows) == len(mutants)
     missed = [str(row) for row in rows if not row.caught]
     assert len(missed) <= MISSED * len(rows), "\n".join(missed)
     assert [str(row) for row in rows if not row.caught and row.says] == []
-
-
-def _play(seeds: list[int], number: int) -> Result:
-    return HEALING.run_seed(seeds[number - 1])
 
 
 @pytest.mark.parametrize("seed", [2, 13])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,13 +14,17 @@ from pathlib import Path
 import pytest
 
 from fencelog.ledgers.format.run import build_run
+from tests.sim.engine.engine import Engine
 from tests.sim.kinds import KINDS, LEDGERS
 from tests.sim.ledgers.runner import run_seed
+from tests.sim.mutants.mutation import applied
+from tests.sim.oracle.history import History
 from tests.sim.oracle.observed_bookie import entry_digests
-from tests.sim.outcome import Result
+from tests.sim.outcome import Result, outcome_of
 from tests.sim.plan.draw import draw_plan
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.shrink import shortened
+from tests.sim.run_mutants import known_seeds
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, repeat_command, say
 
 BUDGET = Budget(at_least=600, cpu_s=100, wall_s=900)
@@ -59,7 +64,11 @@ def test_a_budget_is_a_number_of_histories_and_then_time(monkeypatch: pytest.Mon
 
 
 def one_that_costs_a_second(
-    seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+    seed: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    verbose: bool = False,
+    until_wrong: bool = False,
 ) -> Result:
     return Result(seed, [], (), (), cpu_s=1.0)
 
@@ -91,6 +100,35 @@ def test_another_interpreter_gives_the_same_trace() -> None:
 def test_seeds_differ() -> None:
     assert len({run_seed(seed).digest for seed in range(1, 9)}) == 8
     assert len({draw_plan(seed) for seed in range(1, 200)}) == 199
+
+
+def test_a_history_can_end_with_its_first_violation() -> None:
+    mutant = next(one for one in LEDGERS.mutants if one.name == "timeout-is-an-ack")
+    seed = known_seeds()[mutant.name]
+    with applied(mutant):
+        whole, ended = run_seed(seed), run_seed(seed, until_wrong=True)
+    assert ended.violations == whole.violations[:1] != []
+    assert ended.virtual_s < whole.virtual_s
+
+
+class Failing:
+    """A history in which a callback fails, and nothing more happens for a long time."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        asyncio.get_running_loop().call_soon(list[int]().pop)
+        await asyncio.sleep(100)
+
+
+@pytest.mark.parametrize("until_wrong", [False, True])
+def test_a_failure_of_a_process_is_a_violation(until_wrong: bool) -> None:
+    found = outcome_of(Engine(1), Failing(), (), budget_s=1000, until_wrong=until_wrong)
+    (violation,) = found.violations
+    assert "IndexError" in violation
+    assert (found.virtual_s < 1) is until_wrong
 
 
 @pytest.mark.parametrize(("place", "is_same"), [(-1, True), (-8, False)])

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from tests.sim.engine.loop import SimLoop
+from tests.sim.engine.loop import SimEnded, SimLoop
 from tests.sim.engine.process import CURRENT, Process, ProcessDied
 from tests.sim.network.network import Network
 
@@ -111,8 +111,8 @@ class Engine:
     def run(self, main: Coroutine[Any, Any, T], *, budget_s: float) -> T:
         """Drive everything until ``main``, a coroutine of the world, is done; give its result.
 
-        Raises what it raises, SimTimeout when virtual time passes the budget, and SimStuck when
-        nothing is left to run. At the end everything is dead.
+        Raises what it raises, SimTimeout when virtual time passes the budget, SimStuck when nothing
+        is left to run, and SimEnded after ``end``. At the end everything is dead.
         """
         self.loop.deadline_us = int(budget_s * 1e6)
         was_collecting = gc.isenabled()
@@ -127,10 +127,16 @@ class Engine:
             if was_collecting:
                 gc.enable()
 
+    def end(self) -> None:
+        """End the run with the callback that runs now."""
+        self.loop.stop()
+
     def _drive(self, main: Coroutine[Any, Any, T]) -> T:
         task: asyncio.Task[T] = self.loop.create_task(main)
         task.add_done_callback(lambda _: self.loop.stop())
         self.loop.run_forever()
+        if not task.done():
+            raise SimEnded
         return task.result()
 
     def _end(self) -> None:

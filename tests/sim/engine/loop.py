@@ -47,6 +47,10 @@ class SimStuck(Exception):
     """The error of a loop that has nothing left to run before its main coroutine is done."""
 
 
+class SimEnded(Exception):
+    """The run was ended before its main coroutine was done."""
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Made by ``Engine``, one for each run."""
 
@@ -60,6 +64,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.world: Process
         self.processes: list[Process] = []
         self.network: Network
+        self.on_failure: Callable[[], object] = lambda: None
+        """Called after each failure of a process."""
         self._chance = chance
         self._trace = trace
         self._runnable: list[Process] = []
@@ -194,6 +200,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._trace.note(f"failure in {process.label}: {type(error).__name__}")
             text = "".join(traceback.format_exception(error)) if error is not None else ""
             process.failures.append(f"{process.label}: {context.get('message')}\n{text}")
+            self.on_failure()
 
     def _owner(self, context: dict[str, Any]) -> Process:
         handle = context.get("handle")

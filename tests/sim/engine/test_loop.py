@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sim.engine.engine import Engine
-from tests.sim.engine.loop import SimStuck, SimTimeout
+from tests.sim.engine.loop import SimEnded, SimStuck, SimTimeout
 from tests.sim.engine.process import current_process
 
 
@@ -302,6 +302,19 @@ def test_a_run_over_its_budget_ends() -> None:
         engine.run(sleep(), budget_s=10)
     with pytest.raises(SimTimeout, match=r"0\.01 virtual seconds"):
         Engine(1).run(busy(), budget_s=0.01)
+
+
+def test_a_run_ends_when_it_is_told_to() -> None:
+    engine = Engine(1)
+
+    async def main() -> None:
+        await asyncio.sleep(1)
+        engine.end()
+        await asyncio.sleep(10)
+
+    with pytest.raises(SimEnded):
+        engine.run(main(), budget_s=100)
+    assert engine.now_us < 2_000_000
 
 
 def test_a_run_with_nothing_left_to_do_is_stuck() -> None:

@@ -51,14 +51,19 @@ CHECK_MS = 300
 
 
 def run_healing_seed(
-    seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+    seed: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    verbose: bool = False,
+    until_wrong: bool = False,
 ) -> Result:
     """Play one history. ``faults``: these instead of the plan's own."""
     plan = draw_healing_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
-    return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
+    play = _Play(engine, plan)
+    return outcome_of(engine, play, chosen, budget_s=BUDGET_S, until_wrong=until_wrong)
 
 
 class _Play:

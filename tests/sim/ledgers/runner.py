@@ -43,13 +43,20 @@ BUDGET_S = 400.0
 """Virtual seconds that a history may take, its liveness phase included."""
 
 
-def run_seed(seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False) -> Result:
+def run_seed(
+    seed: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    verbose: bool = False,
+    until_wrong: bool = False,
+) -> Result:
     """Play one history. ``faults``: these instead of the plan's own."""
     plan = draw_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
-    return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
+    play = _Play(engine, plan)
+    return outcome_of(engine, play, chosen, budget_s=BUDGET_S, until_wrong=until_wrong)
 
 
 class _Play:

@@ -17,9 +17,10 @@ import functools
 import importlib
 import inspect
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -105,10 +106,10 @@ def _edited_module(name: str, module_name: str, edits: list[Edit]) -> _EditedMod
         text = _replaced(text, edit)
     filename = f"{path} <{name}>"
     try:
-        after = _codes(compile(text, filename, "exec", dont_inherit=True))
+        after = _codes(text, filename)
     except SyntaxError as error:
         raise MutationError(f"mutant {name} of {module_name} does not compile: {error}") from error
-    before = _codes(compile(original, path, "exec", dont_inherit=True))
+    before = _codes(original, path)
     changes: dict[str, tuple[FunctionType, CodeType]] = {}
     for edit in edits:
         # A nested function is made anew by each call of the outermost one, out of its code.
@@ -131,11 +132,21 @@ def _replaced(text: str, edit: Edit) -> str:
 
 def _extent(text: str, edit: Edit) -> tuple[int, int]:
     """Return where the function's text begins and ends, its decorators left out."""
-    nodes = [node for name, node in _definitions(ast.parse(text)) if name == edit.function]
-    if len(nodes) != 1:
-        raise MutationError(f"{edit}: there are {len(nodes)} such functions")
-    lengths = [len(line) + 1 for line in text.split("\n")]
-    return sum(lengths[: nodes[0].lineno - 1]), sum(lengths[: nodes[0].end_lineno])
+    extents = _extents(text).get(edit.function, ())
+    if len(extents) != 1:
+        raise MutationError(f"{edit}: there are {len(extents)} such functions")
+    return extents[0]
+
+
+@functools.cache
+def _extents(text: str) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """Return where the functions of each name begin and end."""
+    ends = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, node in _definitions(ast.parse(text)):
+        extent = ends[node.lineno - 1], ends[node.end_lineno or node.lineno]
+        found.setdefault(name, []).append(extent)
+    return found
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -151,10 +162,12 @@ def _definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, _Functi
             yield from _definitions(child, prefix)
 
 
-def _codes(module: CodeType) -> Mapping[str, CodeType]:
-    """Every function's code by qualified name; of those that are defined twice, the last."""
+@functools.cache
+def _codes(text: str, filename: str) -> Mapping[str, CodeType]:
+    """Every function's code of a module by qualified name; of those that are defined twice, the
+    last. Kept: most modules have many mutants, and most mutants are applied more than once."""
     codes: dict[str, CodeType] = {}
-    waiting = [module]
+    waiting = [compile(text, filename, "exec", dont_inherit=True)]
     while waiting:
         code = waiting.pop()
         codes[code.co_qualname] = code

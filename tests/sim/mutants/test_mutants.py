@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
 from tests.sim.ledgers.runner import run_seed
 from tests.sim.mutants.catalogue import LEDGER_MUTANTS
 from tests.sim.run_mutants import examine, known_seeds
+from tests.sim.test_simulation import BUDGET
 
 SEEDS = 8
 """Half of all are caught by so many; the others would take the time of hundreds."""
@@ -25,10 +27,11 @@ def test_the_simulator_sees_what_is_broken() -> None:
     rows = list(
         examine(
             LEDGER_MUTANTS,
-            run_seed,
+            partial(run_seed, until_wrong=True),
             seeds=SEEDS,
             jobs=os.cpu_count() or 1,
             seconds=SECONDS,
+            clean_up_to=BUDGET.at_least,  # which test_simulation plays without them
             known=known_seeds(),
         )
     )

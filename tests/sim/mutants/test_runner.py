@@ -64,6 +64,27 @@ def test_a_known_seed_has_to_be_clean_without_the_mutant(sample: ModuleType) -> 
     assert row.says == "seed 70 has a violation without the mutant: always"
 
 
+def test_a_seed_that_is_known_to_be_clean_is_not_run_without_the_mutant(
+    sample: ModuleType,
+) -> None:
+    broken, known = mutant(("is_enough", ">=", ">")), {"sample": 70}
+    found = [
+        next(
+            examine(
+                [broken],
+                lambda seed: Result(["always"]),
+                seeds=4,
+                jobs=1,
+                seconds=60.0,
+                clean_up_to=clean_up_to,
+                known=known,
+            )
+        )
+        for clean_up_to in (69, 70)
+    ]
+    assert [row.caught for row in found] == [False, True]
+
+
 def test_one_that_no_seed_sees_has_survived(sample: ModuleType) -> None:
     (row,) = rows([mutant(("is_enough", ">=", ">"))], lambda seed: Result([]))
     assert (row.caught, row.seeds) == (False, 4)

@@ -108,6 +108,7 @@ class History:
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str], None] = lambda kind: None
         """Told of everything in ``plan.EVENTS``."""
+        self.on_violation: Callable[[], object] = lambda: None
 
     async def within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
         """Wait until something has happened; violates invariant 22 if it takes too long."""
@@ -121,6 +122,7 @@ class History:
         """``invariant``: its number in the list of ``ledgers/runner.py``."""
         if len(self.violations) < 20:
             self.violations.append(f"invariant {invariant}: {text}")
+            self.on_violation()
 
     def latest(self, ledger_id: int) -> LedgerMetadata | None:
         """The metadata as it stands in the store, None where it was deleted or never made."""

@@ -77,30 +77,35 @@ REPLAYS = ConsumerPlan("c0", 0, 300, 3, 100, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def run_topic_seed(
-    seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+    seed: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    verbose: bool = False,
+    until_wrong: bool = False,
 ) -> Result:
     """Play one history. ``faults``: these instead of the plan's own."""
     engine = Engine(seed)
+    outcome = partial(outcome_of, engine, budget_s=BUDGET_S, until_wrong=until_wrong)
     engine.trace.verbose = verbose
     if is_administered(seed):
         course = draw_admin_plan(seed)
         chosen = course.faults if faults is None else tuple(faults)
         with small_limits(), small_limits((*SHORT_INTERVALS, *few_claimants(course.claimants))):
-            return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
+            return outcome(AdminPlay(engine, course), chosen)
     if has_letters(seed):
         letter_plan = draw_letter_plan(seed)
         chosen = letter_plan.faults if faults is None else tuple(faults)
         with small_limits(), small_limits(REPLAYED_SOON):
-            return outcome_of(engine, CallPlay(engine, letter_plan), chosen, budget_s=BUDGET_S)
+            return outcome(CallPlay(engine, letter_plan), chosen)
     if has_calls(seed):
         call_plan = draw_call_plan(seed)
         chosen = call_plan.faults if faults is None else tuple(faults)
         with small_limits():
-            return outcome_of(engine, CallPlay(engine, call_plan), chosen, budget_s=BUDGET_S)
+            return outcome(CallPlay(engine, call_plan), chosen)
     plan = draw_topic_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
     with small_limits(LIMITS + FORGETFUL if plan.forgets else LIMITS):
-        return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
+        return outcome(_Play(engine, plan), chosen)
 
 
 class _Play:
