@@ -1,12 +1,13 @@
-"""The whole suite on two cores, in three parts that run side by side.
+"""The whole suite on two cores, in parts that run side by side.
 
     python tests/run_suite.py [ARGUMENTS OF PYTEST]
 
-With arguments it is pytest. The played part (simulator, crash images, house rules, protocol
-stories) computes without waiting for anything; it runs at low priority, so that the others, with
-their processes and time-outs, get a core whenever they ask for one. The part of whole processes
-(clusters, drills) mostly waits. Each part lists its slowest tests. Batch reads from Spark are
-tested a second time, on the oldest Spark that is supported (``make oldest-spark``).
+With arguments it is pytest. What waits for processes, timeouts and disks, and needs a core whenever
+it asks for one, runs in ``WAITING`` lanes: three parts at a time, the longest first. What only
+computes (simulator, crash images, house rules, protocol stories) runs beside them in ``COMPUTING``
+lanes, at low priority, and takes what they leave. Each part lists its slowest tests, and shows its
+output when it has ended. Batch reads from Spark are tested a second time, on the oldest Spark that
+is supported (``make oldest-spark``).
 """
 
 from __future__ import annotations
@@ -14,70 +15,106 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from threading import Lock
 
-PLAYED = (
-    "tests/sim",
-    "tests/explore",
-    "tests/crash",
-    "tests/house",
-    "tests/scripts",
-    "tests/properties",
-)
-PROCESSES = ("tests/processes",)
 PYTEST = (sys.executable, "-m", "pytest")
 WHOLE = (*PYTEST, "--durations=20")
+LOW_PRIORITY = ("nice", "-n", "10")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
 ON_SPARK = (
     *("-m", "pytest", "-m", "spark"),
     *("tests/spark/test_source.py", "tests/spark/test_filters.py"),
 )
 
+SIMULATED = ("tests/sim",)
+COMPUTED = (
+    "tests/explore",
+    "tests/crash",
+    "tests/house",
+    "tests/scripts",
+    "tests/properties",
+)
+DRILLS = ("tests/processes/test_drill_bookies.py",)
+PROCESSES = ("tests/processes",)
+SERVICES = ("tests/api",)
+SPARK = ("tests/spark",)
+COMMANDS = ("tests/bench", "tests/cli", "tests/strangers")
+OTHERS = tuple(
+    f"--ignore={path}" for path in (*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS)
+)
+"""All tests that are not named above."""
+
+WAITING, COMPUTING = 3, 2
+
+
+@dataclass(slots=True)
+class Suite:
+    """The parts that run, of which one at a time shows its output."""
+
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_over: bool = False
+    showing: Lock = field(default_factory=Lock)
+
+    def run(self, *command: str) -> int:
+        """Exit code of a part, when it has ended and its output is shown."""
+        if self.is_over:
+            return 1
+        began_s = time.monotonic()
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            self.running.append(process)
+            code = process.wait()
+            output.seek(0)
+            with self.showing:
+                say(f"$ {' '.join(command)}\n")
+                sys.stdout.buffer.write(output.read())
+                say(f"exit code {code} after {time.monotonic() - began_s:.0f} s\n\n")
+        return code
+
+    def run_spark(self) -> int:
+        """Exit code of the tests on Spark, and of those on the oldest one."""
+        code = self.run(*WHOLE, *SPARK)
+        if not OLDEST_SPARK.exists():
+            say(f"NOT RUN on the oldest Spark, there is no {OLDEST_SPARK}: make pytest\n")
+            return 1
+        return self.run(str(OLDEST_SPARK), *ON_SPARK) or code
+
+    def close(self) -> None:
+        """Begin no part any more, and end those that still run."""
+        self.is_over = True
+        for process in self.running:
+            process.kill()
+
 
 def run_whole() -> int:
-    """Exit code: 0 if all parts passed. The output of parts in the background comes last."""
+    """Exit code: 0 if all parts passed."""
+    suite = Suite()
     with (
-        background(("nice", "-n", "10", *WHOLE, *PLAYED)) as played,
-        background((*WHOLE, *PROCESSES)) as processes,
+        ThreadPoolExecutor(WAITING) as waiting,
+        ThreadPoolExecutor(COMPUTING) as computing,
+        closing(suite),
     ):
-        ignored = (f"--ignore={path}" for path in (*PLAYED, *PROCESSES))
-        others = subprocess.run((*WHOLE, *ignored), check=False).returncode
-        oldest = run_oldest_spark()
-        failed = finish(*processes), finish(*played)
-        return others or oldest or max(map(abs, failed))
+        parts = [
+            waiting.submit(suite.run, *WHOLE, *SERVICES),
+            waiting.submit(suite.run, *WHOLE, *DRILLS),
+            waiting.submit(suite.run, *WHOLE, *OTHERS),
+            waiting.submit(suite.run_spark),
+            waiting.submit(suite.run, *WHOLE, *PROCESSES, *(f"--ignore={path}" for path in DRILLS)),
+            waiting.submit(suite.run, *WHOLE, *COMMANDS),
+            computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *SIMULATED),
+            computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED),
+        ]
+        return max(abs(part.result()) for part in parts)
 
 
-@contextmanager
-def background(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """Run a command; yields its process and its output."""
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            yield process, output
-        finally:
-            process.kill()
-            process.wait()
-
-
-def finish(process: subprocess.Popen[bytes], output: IO[bytes]) -> int:
-    """Exit code of a part, when it has ended and its output is shown."""
-    failed = process.wait()
-    output.seek(0)
+def say(text: str) -> None:
+    sys.stdout.write(text)
     sys.stdout.flush()
-    sys.stdout.buffer.write(output.read())
-    sys.stdout.flush()
-    return failed
-
-
-def run_oldest_spark() -> int:
-    """Exit code of the batch reads on the oldest Spark, which ``make pytest`` installs."""
-    if not OLDEST_SPARK.exists():
-        sys.stdout.write(f"NOT RUN on the oldest Spark, there is no {OLDEST_SPARK}: make pytest\n")
-        return 1
-    return subprocess.run((OLDEST_SPARK, *ON_SPARK), check=False).returncode
 
 
 def main() -> int:
