@@ -10,6 +10,8 @@ import pytest_asyncio
 
 from fencelog.api.admin import ask_brokers, bookie_table
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.topics import TopicConfig
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over, serving
 from tests.support.network.http_client import http_client
 from tests.support.until import PATIENCE_S
@@ -52,11 +54,10 @@ def new_broker() -> Callable[[], FakeBroker]:
 
 
 @pytest.fixture
-async def http(service: str) -> AsyncIterator[httpx.AsyncClient]:
+async def http(service: str, fake_broker: FakeBroker) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, with the topic ``ns/t`` (one partition) in it."""
+    await fake_broker.topics.create(TopicName("ns", "t"), TopicConfig())
     async with http_client(service) as client:
-        answer = await client.put("/v1/topics/ns/t")
-        assert answer.status_code == 201
         yield client
 
 

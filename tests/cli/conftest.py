@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from fencelog.api.local_cluster.child_process import ChildProcess
+from tests.support.network.http_client import TIMEOUT_S, plain_http
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,5 +33,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str
 def topic(service: str, request: pytest.FixtureRequest) -> str:
     """A new topic of one partition, named after the test; a process would take half a second."""
     name = f"cli/{request.node.name.replace('[', '-').rstrip(']')}"[:100]
-    httpx.put(f"{service}/v1/topics/{name}", trust_env=False).raise_for_status()
+    url = f"{service}/v1/topics/{name}"
+    httpx.put(url, trust_env=False, verify=plain_http(), timeout=TIMEOUT_S).raise_for_status()
     return name

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from fencelog.api.server.app import Application, build_app
@@ -288,9 +289,10 @@ def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
 
 @asynccontextmanager
 async def serving(app: Application) -> AsyncIterator[str]:
-    """Serve an application with a real uvicorn on a free port; yields its URL. All of it is loaded
-    before, so that no client's time limit includes that."""
-    await app.administration.framework()
+    """Serve an application with a real uvicorn on a free port; yields its URL. FastAPI is imported
+    before, so that no client's time limit includes that; its half of the application is built for
+    the first request that needs it, since that takes longer than most tests do."""
+    import_module("fencelog.api.server.framework")
     server = await HttpServer.start(app, bind("127.0.0.1", 0))
     if app.host is not None:
         app.host.url = server.url

@@ -19,6 +19,7 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
+from tests.support.network.http_client import http_client
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
@@ -85,9 +86,7 @@ class Service:
         await app.administration.framework()  # No client's time limit includes loading it.
         server = await HttpServer.start(app, listening)
         self.stack.push_async_callback(server.close)
-        http = await self.stack.enter_async_context(
-            httpx.AsyncClient(base_url=url, trust_env=False, timeout=20)
-        )
+        http = await self.stack.enter_async_context(http_client(url))
         return Site(broker, url, http)
 
     async def topic(self, owners: list[Site]) -> list[Site]:
