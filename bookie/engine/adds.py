@@ -205,7 +205,7 @@ class Adds:
     ) -> None:
         """Journal runs that are cached."""
         if self._journal_runs:
-            self._journal.append_runs(runs, tokens, on_replies)
+            self._journal.append_many(RecordType.RUN, runs, tokens, on_replies)
         else:
             self._loop.call_soon(on_replies, tokens, None)
         if self._cache.wants_flush:

@@ -20,8 +20,9 @@ The promises (PROTOCOL.md), and where they are kept:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from typing import TypeVar
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import DirectorySpace, Disk, DiskSpace, IoThread
@@ -47,10 +48,13 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddsCallback,
     AddToken,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
 )
 
 __all__ = ["Bookie", "BookieConfig"]
+
+_Item = TypeVar("_Item")
 
 
 class Bookie:
@@ -207,22 +211,26 @@ class Bookie:
         if len(self.shards) == 1:
             self.shards[0].adds.add_many(runs, tokens, on_replies)
             return
-        parts: dict[Shard, tuple[list[Run], list[AddToken]]] = {}
-        for run, token in zip(runs, tokens, strict=True):
-            part = parts.setdefault(self.shard(run.header.ledger_id), ([], []))
-            part[0].append(run)
-            part[1].append(token)
-        for shard, (its_runs, its_tokens) in parts.items():
-            shard.adds.add_many(its_runs, its_tokens, on_replies)
+        for shard, part in self._by_shard(runs, tokens, lambda run: run.header.ledger_id):
+            shard.adds.add_many(*part, on_replies)
 
-    def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
-        """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""
-        shard = self.shard(ledger_id)
-        try:
-            shard.adds.check_writable()
-            shard.lacs.write(ledger_id, lac, on_reply)
-        except FencelogError as error:
-            self._loop.call_soon(on_reply, error)
+    def write_lacs(
+        self, lacs: Sequence[LedgerLac], tokens: Sequence[AddToken], *, on_replies: AddsCallback
+    ) -> None:
+        """Take explicit LACs durably; the contract of ``BookieClient.write_lacs``."""
+        for shard, part in self._by_shard(lacs, tokens, lambda lac: lac[0]):
+            shard.write_lacs(*part, on_replies)
+
+    def _by_shard(
+        self, items: Sequence[_Item], tokens: Sequence[AddToken], ledger_of: Callable[[_Item], int]
+    ) -> Iterable[tuple[Shard, tuple[list[_Item], list[AddToken]]]]:
+        """Return what is for each shard, in the order of the items."""
+        parts: dict[Shard, tuple[list[_Item], list[AddToken]]] = {}
+        for item, token in zip(items, tokens, strict=True):
+            part = parts.setdefault(self.shard(ledger_of(item)), ([], []))
+            part[0].append(item)
+            part[1].append(token)
+        return parts.items()
 
     @property
     def is_under_pressure(self) -> bool:

@@ -7,6 +7,8 @@ reported.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 
 from fencelog.bookie.format.control_records import lac_body
 from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
@@ -14,7 +16,7 @@ from fencelog.bookie.format.records import RecordType
 from fencelog.bookie.journal.journal import Journal
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_LAC_WAITS
-from fencelog.ledgers.rpc.bookie_port import AddCallback
+from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken, LedgerLac
 
 _Waiting = dict[asyncio.Future[None], int]
 """The LAC that each waiter's ledger has to exceed."""
@@ -40,28 +42,31 @@ class Lacs:
         if ledger_id in self._waiting:
             self.wake(ledger_id, lac)
 
-    def write(self, ledger_id: int, lac: int, on_reply: AddCallback) -> None:
-        """Take an explicit LAC. Raises FencelogError: BAD_REQUEST, NO_SUCH_LEDGER,
-        LEDGER_FENCED; then ``on_reply`` is not called."""
-        if lac < 0:
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST, f"ledger {ledger_id}: LAC {lac} says nothing"
-            )
-        state = self._states.get(ledger_id)
-        if state is None:
-            # No reader asks a bookie that got no entry of the ledger; and a ledger becomes known
-            # by an entry or a fence, not by a number that proves nothing.
-            raise FencelogError(
-                ErrorCode.NO_SUCH_LEDGER, f"no entry of ledger {ledger_id} is here to be confirmed"
-            )
-        if state.fenced:
-            raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
-        if lac > state.lac:
-            sequence = self._journal.position.sequence
-            self.learn(ledger_id, self._states.change(ledger_id), lac, sequence)
-            self._journal.append(RecordType.LAC, lac_body(ledger_id, lac), on_reply)
-        else:
-            self._journal.sync(on_reply)
+    def write(
+        self, lacs: Sequence[LedgerLac], tokens: Sequence[AddToken], on_replies: AddsCallback
+    ) -> None:
+        """Take explicit LACs, by one append to the journal. Each is refused by itself: BAD_REQUEST,
+        NO_SUCH_LEDGER, LEDGER_FENCED."""
+        bodies: list[bytes] = []
+        written: list[AddToken] = []
+        known: list[AddToken] = []
+        sequence = self._journal.position.sequence
+        for (ledger_id, lac), token in zip(lacs, tokens, strict=True):
+            state = self._states.get(ledger_id)
+            if state is None or state.fenced or lac < 0:
+                refusal = _refusal(ledger_id, lac, state)
+                self._loop.call_soon(on_replies, (token,), refusal)
+            elif lac > state.lac:
+                state = self._states.change(ledger_id)
+                self.learn(ledger_id, state, lac, sequence + len(bodies))
+                bodies.append(lac_body(ledger_id, lac))
+                written.append(token)
+            else:
+                known.append(token)
+        if bodies:
+            self._journal.append_many(RecordType.LAC, bodies, written, on_replies)
+        if known:  # by a record that is perhaps not durable yet, or by one of these
+            self._journal.sync(partial(on_replies, known))
 
     # -- LACs in replies ---------------------------------------------------------------------
 
@@ -112,6 +117,19 @@ class Lacs:
         """Wake all waiting requests: the bookie stops."""
         for ledger_id in self._waiting:
             self.wake(ledger_id)
+
+
+def _refusal(ledger_id: int, lac: int, state: BookieLedgerState | None) -> FencelogError:
+    """Return the reason why an explicit LAC is not taken."""
+    if lac < 0:
+        return FencelogError(ErrorCode.BAD_REQUEST, f"ledger {ledger_id}: LAC {lac} says nothing")
+    if state is None:
+        # No reader asks a bookie that got no entry of the ledger; and a ledger becomes known by an
+        # entry or a fence, not by a number that proves nothing.
+        return FencelogError(
+            ErrorCode.NO_SUCH_LEDGER, f"no entry of ledger {ledger_id} is here to be confirmed"
+        )
+    return FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ is no common one that could move only after all of them are flushed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk, DiskSpace
@@ -25,6 +25,7 @@ from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
+from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken, LedgerLac
 
 
 class Shard:
@@ -122,6 +123,17 @@ class Shard:
         """Move everything into entry logs and index. Call ``stop`` first. Raises OSError,
         FencelogError."""
         await self.flusher.flush(self.journal.position)
+
+    def write_lacs(
+        self, lacs: Sequence[LedgerLac], tokens: Sequence[AddToken], on_replies: AddsCallback
+    ) -> None:
+        """Take explicit LACs; the contract of ``Bookie.write_lacs``."""
+        try:
+            self.adds.check_writable()
+        except FencelogError as error:
+            self._loop.call_soon(on_replies, tokens, error)
+        else:
+            self.lacs.write(lacs, tokens, on_replies)
 
     def fence(self, ledger_id: int) -> Fenced | None:
         """Fence a ledger; the contract of ``Bookie.fence``."""

@@ -145,24 +145,31 @@ class Journal:
             group.sync = True
         self._appended(group, 1, size)
 
-    def append_runs(
-        self, runs: Sequence[bytes], tokens: Sequence[AddToken], on_durable: AddsCallback
+    def append_many(
+        self,
+        kind: RecordType,
+        bodies: Sequence[bytes],
+        tokens: Sequence[AddToken],
+        on_durable: AddsCallback,
     ) -> None:
-        """Append a record for each run, as ``append`` does. ``on_durable`` is called with the
-        outcome of all ``tokens`` together, or of some at a time where no single group takes all."""
+        """Append records of one kind, as ``append`` does; ``tokens[i]`` stands for ``bodies[i]``.
+        ``on_durable`` is called with the outcome of all of them together, or of some at a time
+        where no single group takes all."""
         if self._error is not None:
             self._loop.call_soon(on_durable, tokens, self._error)
             return
-        size = sum([record_bytes(len(run)) for run in runs])
-        if len(runs) > 1 and not self._takes(size):
-            half = len(runs) // 2
-            self.append_runs(runs[:half], tokens[:half], on_durable)
-            self.append_runs(runs[half:], tokens[half:], on_durable)
+        size = sum([record_bytes(len(body)) for body in bodies])
+        if len(bodies) > 1 and not self._takes(size):
+            half = len(bodies) // 2
+            self.append_many(kind, bodies[:half], tokens[:half], on_durable)
+            self.append_many(kind, bodies[half:], tokens[half:], on_durable)
             return
         group = self._group_for(size)
-        group.records += zip(repeat(RecordType.RUN), runs)
+        group.records += zip(repeat(kind), bodies)
         group.callbacks.append(partial(on_durable, tokens))
-        self._appended(group, len(runs), size)
+        if kind is not RecordType.RUN:
+            group.sync = True
+        self._appended(group, len(bodies), size)
 
     def barrier(self, on_durable: AddCallback) -> None:
         """Call ``on_durable`` once all records appended before are durable, with None or an

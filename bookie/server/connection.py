@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.server.followed_adds import followed
 from fencelog.bookie.server.handshake import ServerHandshake
+from fencelog.bookie.server.lac_answers import LacAnswers
 from fencelog.bookie.server.read_requests import Answer, read_request_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format.run import Buffer, Run, read_run, verify_run
@@ -28,8 +29,9 @@ from fencelog.ledgers.limits import (
 )
 from fencelog.ledgers.rpc.authentication import Authenticator
 from fencelog.ledgers.rpc.bookie_connection import as_stream
-from fencelog.ledgers.rpc.bookie_port import AddCallback
-from fencelog.ledgers.rpc.handshake import CONTEXTS
+from fencelog.ledgers.rpc.bookie_port import AddCallback, LedgerLac
+from fencelog.ledgers.rpc.handshake import CONTEXTS, FEATURE_OF
+from fencelog.ledgers.rpc.lacs import decode_lacs
 from fencelog.ledgers.rpc.wire import (
     WRITE_LAC_BODY,
     Flag,
@@ -191,9 +193,12 @@ class Connection(asyncio.Protocol):
         elif op == Op.ADD:
             self._add_for_recovery(frame)
         elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
-            ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
             on_reply = self._when_stored(frame, _LAC_BYTES)
-            self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
+            self._bookie.write_lacs(
+                decode_lacs(frame.body), (0,), on_replies=lambda _, error: on_reply(error)
+            )
+        elif op == Op.WRITE_LACS and FEATURE_OF[op] in self._handshake.features:
+            self._write_lacs(frame.request_id, decode_lacs(frame.body))
         else:
             self._ask(frame)
 
@@ -252,6 +257,16 @@ class Connection(asyncio.Protocol):
             self._send(encode_reply(op, request_id))
         else:
             self._send(encode_error(op, request_id, error.code, error.detail))
+
+    def _write_lacs(self, request_id: int, lacs: Sequence[LedgerLac]) -> None:
+        size = _LAC_BYTES * len(lacs)
+        self._server.add_in_flight(size)
+        answers = LacAnswers(len(lacs), partial(self._lacs_written, request_id, size))
+        self._bookie.write_lacs(lacs, range(len(lacs)), on_replies=answers.take)
+
+    def _lacs_written(self, request_id: int, size: int, refusals: bytes) -> None:
+        self._server.add_in_flight(-size)
+        self._send(encode_reply(Op.WRITE_LACS, request_id, refusals))
 
     # -- reads -------------------------------------------------------------------------------
 

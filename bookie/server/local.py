@@ -19,6 +19,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddsCallback,
     AddToken,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
 )
 
@@ -59,13 +60,18 @@ class LocalBookieClient:
         else:
             asyncio.get_running_loop().call_soon(on_replies, tokens, stranger)
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
         if (stranger := self._stranger(incarnation)) is None:
-            self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
+            self._bookie.write_lacs(lacs, tokens, on_replies=on_replies)
         else:
-            asyncio.get_running_loop().call_soon(on_reply, stranger)
+            asyncio.get_running_loop().call_soon(on_replies, tokens, stranger)
 
     def _stranger(self, incarnation: str | None) -> FencelogError | None:
         if incarnation in (None, self.incarnation):

@@ -16,6 +16,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddsCallback,
     AddToken,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
 )
 
@@ -43,10 +44,15 @@ class AbsentBookie:
     ) -> None:
         asyncio.get_running_loop().call_soon(on_replies, tokens, self._refusal())
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
-        asyncio.get_running_loop().call_soon(on_reply, self._refusal())
+        asyncio.get_running_loop().call_soon(on_replies, tokens, self._refusal())
 
     async def read(
         self,

@@ -12,7 +12,12 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, cop
 from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import Buffer, Run
-from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS, MAX_FENCES_AT_ONCE
+from fencelog.ledgers.limits import (
+    ADMIN_WAIT_MS,
+    BOOKIE_TIMEOUT_MS,
+    MAX_FENCES_AT_ONCE,
+    MAX_LACS_AT_ONCE,
+)
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_link import BookieLink, Reply
 from fencelog.ledgers.rpc.bookie_port import (
@@ -21,18 +26,19 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddsCallback,
     AddToken,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
     SingleAdds,
 )
 from fencelog.ledgers.rpc.fences import decode_answers, encode_fences
-from fencelog.ledgers.rpc.handshake import CONTEXTS, error_of
+from fencelog.ledgers.rpc.handshake import CONTEXTS, FEATURE_OF, error_of
+from fencelog.ledgers.rpc.lacs import decode_refusals, encode_lacs
 from fencelog.ledgers.rpc.ranges import decode_runs, encode_ranges
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
     LIST_ENTRIES_BODY,
     READ_BODY,
     READ_LAC_BODY,
-    WRITE_LAC_BODY,
     Flag,
     Frame,
     Op,
@@ -95,11 +101,43 @@ class TcpBookieClient(SingleAdds):
             reply = self._reporting(partial(on_replies, (token,)))
             self._link.request(Op.ADD, body, flags, reply, incarnation)
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
-        body = WRITE_LAC_BODY.pack(ledger_id, lac)
-        self._link.request(Op.WRITE_LAC, body, Flag.NONE, self._reporting(on_reply), incarnation)
+        link = self._link
+        if len(lacs) == 1 or FEATURE_OF[Op.WRITE_LACS] not in link.features:
+            for lac, token in zip(lacs, tokens, strict=True):
+                reply = self._reporting(partial(on_replies, (token,)))
+                link.request(Op.WRITE_LAC, encode_lacs([lac]), Flag.NONE, reply, incarnation)
+            return
+        for start in range(0, len(lacs), MAX_LACS_AT_ONCE):
+            body = encode_lacs(lacs[start : start + MAX_LACS_AT_ONCE])
+            these = tokens[start : start + MAX_LACS_AT_ONCE]
+            reply = partial(self._on_lacs_written, these, on_replies)
+            link.request(Op.WRITE_LACS, body, Flag.NONE, reply, incarnation)
+
+    def _on_lacs_written(
+        self,
+        tokens: Sequence[AddToken],
+        on_replies: AddsCallback,
+        reply: Frame | PlacedFrame | FencelogError,
+    ) -> None:
+        error, refusals = self._error_of(reply), dict[int, FencelogError]()
+        if error is None and not isinstance(reply, FencelogError):
+            try:
+                refusals = decode_refusals(reply.body, len(tokens), self.bookie_id)
+            except ProtocolError as wrong:  # any of them may have been stored
+                detail = f"bookie {self.bookie_id}: {wrong.detail}"
+                error = FencelogError(ErrorCode.INTERNAL, detail)
+        for place, refusal in refusals.items():
+            on_replies((tokens[place],), refusal)
+        if rest := [token for place, token in enumerate(tokens) if place not in refusals]:
+            on_replies(rest, error)
 
     def _reporting(self, on_reply: AddCallback) -> Reply:
         def reply(answer: Frame | PlacedFrame | FencelogError) -> None:

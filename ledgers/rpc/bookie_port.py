@@ -20,10 +20,13 @@ from fencelog.ledgers.format.run import Buffer, Run
 AddCallback = Callable[[FencelogError | None], None]
 
 AddToken = Any
-"""The name of one of many adds in its answer, with a meaning for the caller alone."""
+"""The name of one of many adds, or LACs, in its answer, with a meaning for the caller alone."""
 
 AddsCallback = Callable[[Sequence[AddToken], FencelogError | None], None]
-"""The callback for many adds: it gets the tokens of those that have this outcome."""
+"""The callback for many adds, or LACs: it gets the tokens of those that have this outcome."""
+
+LedgerLac = tuple[int, int]
+"""A ledger, and a LAC of it."""
 
 NO_LAC = -1
 """The LAC of a ledger of which no entry is known to be acknowledged."""
@@ -108,11 +111,17 @@ class BookieClient(Protocol):
         Never raises and never calls back from within the call.
         """
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
-        """Store the LAC of an idle writer durably. Answers as ``add`` does; the protocol's safety
-        does not depend on it."""
+        """Store the LACs of idle writers durably; ``tokens[i]`` stands for ``lacs[i]``. Each ends
+        by itself, and is answered as adds are in ``add_many``; the protocol's safety does not
+        depend on them."""
 
     async def read(
         self,

@@ -34,6 +34,7 @@ FEATURE_OF: Mapping[int, str] = {
     Op.ADMIN: "admin",
     Op.FENCE: "fence",
     Op.READ_RANGES: "read_ranges",
+    Op.WRITE_LACS: "write_lacs",
 }
 """Requests that a bookie of version 1 need not know, each with its feature. Sending one where it
 was not agreed on would end the connection, with all requests in flight on it."""

@@ -38,6 +38,7 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
     READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
                reply:   i64 LAC
     WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
+    WRITE_LACS request: LACs of ledgers                reply: those refused (rpc/lacs.py)
     LIST_ENTRIES
                request: u64 ledger, u64 from entry     reply: a list (format/entry_list.py)
     ADMIN      request: JSON object in UTF-8           reply: JSON object in UTF-8
@@ -46,8 +47,8 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                request: ranges of a ledger             reply: runs (rpc/ranges.py)
     error      reply:   UTF-8 text for a person
 
-LIST_ENTRIES, ADMIN, FENCE, READ_RANGES and the flag CONTEXTS are features (rpc/handshake.py): valid
-only where HELLO agreed on them.
+LIST_ENTRIES, ADMIN, FENCE, READ_RANGES, WRITE_LACS and the flag CONTEXTS are features
+(rpc/handshake.py): valid only where HELLO agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
 per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame
@@ -73,6 +74,7 @@ from fencelog.ledgers.limits import (
     MAX_FENCES_AT_ONCE,
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
+    MAX_LACS_AT_ONCE,
 )
 
 VERSION = 1
@@ -89,6 +91,9 @@ FENCE_BODY = struct.Struct("<Qq")
 """One of the ledgers of a FENCE request."""
 FENCE_ANSWER = struct.Struct("<qqIHH")
 """The head of the answer for one of them."""
+LAC_REFUSAL = struct.Struct("<IHH")
+"""The head of the answer for a LAC of a WRITE_LACS that was refused."""
+MAX_REFUSAL_TEXT_BYTES = 1024
 REPLY_BIT = 0x80
 
 
@@ -103,6 +108,7 @@ class Op(IntEnum):
     ADMIN = 7
     FENCE = 8
     READ_RANGES = 9
+    WRITE_LACS = 10
 
 
 class Flag(IntFlag):
@@ -173,6 +179,7 @@ _REPLY_BYTES = {
     Op.ADMIN: (2, MAX_ADMIN_BYTES),
     Op.FENCE: (FENCE_ANSWER.size, MAX_FENCES_AT_ONCE * (FENCE_ANSWER.size + FENCE_READ_BYTES)),
     Op.READ_RANGES: (1, MAX_FRAME_BYTES),
+    Op.WRITE_LACS: (0, MAX_LACS_AT_ONCE * (LAC_REFUSAL.size + MAX_REFUSAL_TEXT_BYTES)),
 }
 """The smallest and largest number of bytes in the body of a successful reply."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts, merge
@@ -20,7 +19,7 @@ from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.placement.placement import Placement
-from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieDirectory
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.core import (
     Acknowledged,
     ChangeEnsemble,
@@ -32,7 +31,7 @@ from fencelog.ledgers.writer.core import (
 from fencelog.ledgers.writer.explicit_lac import ExplicitLac, LacReplies
 from fencelog.ledgers.writer.metadata import PreparedClose, WriterMetadata
 from fencelog.ledgers.writer.options import WriterOptions
-from fencelog.ledgers.writer.outbox import Outbox
+from fencelog.ledgers.writer.outbox import OnLacReply, Outbox
 from fencelog.ledgers.writer.run_batching import RunBatching
 
 OnAcknowledged = Callable[[int], None]
@@ -95,7 +94,6 @@ class LedgerWriter:
             incarnations=incarnations,
             now_us=placement.host.now_us,
         )
-        self._bookies = bookies
         self._outbox = outbox
         self._placement = placement
         self._incarnations = self._own.incarnations
@@ -116,7 +114,10 @@ class LedgerWriter:
         self._change: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._explicit_lac = ExplicitLac(
-            self._core, interval_ms=options.explicit_lac_interval_ms, tell=self._send_explicit_lac
+            self._core,
+            outbox.lac_timer,
+            interval_ms=options.explicit_lac_interval_ms,
+            tell=self._send_explicit_lac,
         )
         self._batching = RunBatching.of(metadata)
 
@@ -236,7 +237,12 @@ class LedgerWriter:
         acknowledged in order, and where it is lost, recovery begins lower.
         """
         replies = LacReplies(self._core.metadata)
-        self._send_explicit_lac(self._core.lac, replies.take)
+
+        def on_reply(bookie_id: str, error: FencelogError | None) -> None:
+            self._on_lac_reply(bookie_id, error)
+            replies.take(error)
+
+        self._send_explicit_lac(self._core.lac, on_reply)
         await replies.enough.wait()
 
     async def abandon(self) -> None:
@@ -324,18 +330,13 @@ class LedgerWriter:
         if self._settled is not None:
             self._settled.set()
 
-    def _send_explicit_lac(self, lac: int, told: AddCallback = lambda _: None) -> None:
-        for bookie_id in self._core.ensemble:
-            self._bookies.client(bookie_id).write_lac(
-                self.ledger_id,
-                lac,
-                incarnation=self._incarnations[bookie_id],
-                on_reply=partial(self._on_lac_reply, bookie_id, told),
-            )
+    def _send_explicit_lac(self, lac: int, on_reply: OnLacReply | None = None) -> None:
+        ensemble, on_reply = self._core.ensemble, on_reply or self._on_lac_reply
+        self._outbox.send_lac((self.ledger_id, lac), ensemble, self._incarnations, on_reply)
 
-    def _on_lac_reply(self, bookie_id: str, told: AddCallback, error: FencelogError | None) -> None:
-        self._execute(self._core.on_lac_reply(bookie_id, error))
-        told(error)
+    def _on_lac_reply(self, bookie_id: str, error: FencelogError | None) -> None:
+        if error is not None:
+            self._execute(self._core.on_lac_reply(bookie_id, error))
 
     # -- ensemble change -------------------------------------------------------------------------
 

@@ -118,7 +118,9 @@ class Client:
         act = Lac(ledger_id, lac)
         answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
         self._note(Mark(act, False))
-        self.bookie.write_lac(ledger_id, lac, on_reply=answer.set_result)
+        self.bookie.write_lacs(
+            [(ledger_id, lac)], [0], on_replies=lambda _, error: answer.set_result(error)
+        )
         if (error := await answer) is not None:
             raise error
         self._note(Mark(act, True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from fencelog.ledgers.client import LedgerClient
@@ -23,8 +24,11 @@ from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
+    AddsCallback,
+    AddToken,
     BookieInfo,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
     SingleAdds,
 )
@@ -125,14 +129,23 @@ class ScriptedBookie(SingleAdds):
             text, lambda: self._up().add(run, recovery=recovery, incarnation=incarnation), on_reply
         )
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
-        self._send_write(
-            f"write lac {lac}",
-            lambda: self._up().write_lac(ledger_id, lac, incarnation=incarnation),
-            on_reply,
-        )
+        for (ledger_id, lac), token in zip(lacs, tokens, strict=True):
+            self._send_write(
+                f"write lac {lac}",
+                partial(self._write_lac, ledger_id, lac, incarnation),
+                partial(on_replies, (token,)),
+            )
+
+    def _write_lac(self, ledger_id: int, lac: int, incarnation: str | None) -> None:
+        self._up().write_lac(ledger_id, lac, incarnation=incarnation)
 
     async def read(
         self,

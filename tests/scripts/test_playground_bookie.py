@@ -106,7 +106,12 @@ class Pair:
             self.model.write_lac(self.ledger_id, lac, incarnation=None)
 
         def write(on_reply: Callable[..., None]) -> None:
-            self.client.write_lac(self.ledger_id, lac, incarnation=None, on_reply=on_reply)
+            self.client.write_lacs(
+                [(self.ledger_id, lac)],
+                [0],
+                incarnation=None,
+                on_replies=lambda _, error: on_reply(error),
+            )
 
         return f"write lac {lac}", lambda: wrote(self.client, write), of_model
 

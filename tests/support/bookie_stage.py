@@ -45,6 +45,28 @@ class OpenBookie(Protocol):
     ) -> Bookie: ...
 
 
+class Answers:
+    """The answers to several requests of one call, whose tokens are their places."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._outcomes: dict[int, FencelogError | None] = {}
+        self._done = asyncio.Event()
+
+    def take(self, tokens: Sequence[int], error: FencelogError | None) -> None:
+        assert not self._outcomes.keys() & set(tokens)
+        self._outcomes.update(dict.fromkeys(tokens, error))
+        if len(self._outcomes) == self._count:
+            self._done.set()
+
+    async def all(self) -> list[FencelogError | None]:
+        """Return them in the order of the requests, once all are there."""
+        assert not self._outcomes  # it never calls back from within the call
+        async with asyncio.timeout(20):
+            await self._done.wait()
+        return [self._outcomes[token] for token in range(self._count)]
+
+
 class Requests:
     """The plain calls of tests: build runs, add them and wait for the answer."""
 
@@ -64,27 +86,23 @@ class Requests:
     @staticmethod
     async def add_many(bookie: Bookie, runs: Sequence[bytes]) -> list[FencelogError | None]:
         """Return the answers of adds in one call, in the order of the runs."""
-        answers: dict[int, FencelogError | None] = {}
-        done = asyncio.Event()
-
-        def on_replies(tokens: Sequence[int], error: FencelogError | None) -> None:
-            assert not answers.keys() & set(tokens)
-            answers.update(dict.fromkeys(tokens, error))
-            if len(answers) == len(runs):
-                done.set()
-
-        bookie.add_many(list(map(read_run, runs)), range(len(runs)), on_replies=on_replies)
-        assert not answers  # it never calls back from within the call
-        async with asyncio.timeout(20):
-            await done.wait()
-        return [answers[token] for token in range(len(runs))]
+        answers = Answers(len(runs))
+        bookie.add_many(list(map(read_run, runs)), range(len(runs)), on_replies=answers.take)
+        return await answers.all()
 
     @staticmethod
     async def write_lac(bookie: Bookie, ledger_id: int, lac: int) -> FencelogError | None:
-        answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
-        bookie.write_lac(ledger_id, lac, on_reply=answer.set_result)
-        async with asyncio.timeout(20):
-            return await answer
+        (answer,) = await Requests.write_lacs(bookie, [(ledger_id, lac)])
+        return answer
+
+    @staticmethod
+    async def write_lacs(
+        bookie: Bookie, lacs: Sequence[tuple[int, int]]
+    ) -> list[FencelogError | None]:
+        """Return the answers of LACs in one call, in their order."""
+        answers = Answers(len(lacs))
+        bookie.write_lacs(lacs, range(len(lacs)), on_replies=answers.take)
+        return await answers.all()
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:

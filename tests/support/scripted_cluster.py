@@ -20,8 +20,11 @@ from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
+    AddsCallback,
+    AddToken,
     BookieInfo,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
     SingleAdds,
 )
@@ -85,13 +88,19 @@ class ScriptedBookie(SingleAdds):
         else:
             loop.call_soon(on_reply, error)
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
-        error = self.fault("write_lac") or self._refusal(ledger_id, incarnation, recovery=False)
-        if error is None:
-            self._learn(ledger_id, lac)
-        asyncio.get_running_loop().call_soon(on_reply, error)
+        for (ledger_id, lac), token in zip(lacs, tokens, strict=True):
+            error = self.fault("write_lac") or self._refusal(ledger_id, incarnation, recovery=False)
+            if error is None:
+                self._learn(ledger_id, lac)
+            asyncio.get_running_loop().call_soon(on_replies, (token,), error)
 
     async def read(
         self,

@@ -82,7 +82,7 @@ class SteppedJournal:
             for number, size in zip(numbers, sizes, strict=True)
         ]
         self.bodies += runs
-        self.journal.append_runs(runs, numbers, self._all_answered)
+        self.journal.append_many(RecordType.RUN, runs, numbers, self._all_answered)
         await turn()
 
     def _all_answered(self, numbers: Sequence[int], error: FencelogError | None) -> None:

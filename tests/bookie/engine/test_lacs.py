@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,109 @@ async def test_a_lac_that_cannot_be_synced_is_not_confirmed(
     await requests.add(bookie, requests.run(1, 0, 5))
     faulty_disk.fails.add("sync .journal")
     assert refusal_of(await requests.write_lac(bookie, 1, 3)) is ErrorCode.STORAGE_FAILED
+
+
+async def test_each_of_many_lacs_ends_by_itself(
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
+    """Also over shards, each of which has a journal of its own."""
+    dirs = (tmp_path / "j1", tmp_path / "j2")
+    bookie = await open_bookie(journal_dirs=dirs, ledger_dirs=(tmp_path / "l1", tmp_path / "l2"))
+    for ledger_id in range(1, 8):
+        await requests.add(bookie, requests.run(ledger_id, 0, 5))
+    await bookie.read_lac(3, fence=True)
+    lacs = [(1, 4), (2, 3), (3, 4), (9, 0), (4, -1), (5, 2), (5, 1), (6, 4), (6, 4)]
+    answers = await requests.write_lacs(bookie, lacs)
+    assert [error and error.code for error in answers] == [
+        None,
+        None,
+        ErrorCode.LEDGER_FENCED,
+        ErrorCode.NO_SUCH_LEDGER,
+        ErrorCode.BAD_REQUEST,
+        None,
+        None,
+        None,
+        None,
+    ]
+    for _ in range(2):
+        told = [await bookie.read_lac(ledger_id) for ledger_id in range(1, 8)]
+        assert told == [4, 3, -1, -1, 2, 4, -1]
+        await bookie.close()
+        bookie = await open_bookie(
+            journal_dirs=dirs, ledger_dirs=(tmp_path / "l1", tmp_path / "l2")
+        )
+
+
+async def test_many_lacs_are_one_group_of_the_journal(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    bookie = await open_bookie()
+    for ledger_id in range(100):
+        await requests.add(bookie, requests.run(ledger_id, 0))
+    journal = bookie.shards[0].journal
+    before, syncs = journal.position.sequence, bookie.metrics.sync_time.count
+    assert await requests.write_lacs(bookie, [(n, 0) for n in range(100)]) == [None] * 100
+    assert journal.position.sequence - before == 100
+    assert bookie.metrics.sync_time.count - syncs == 1
+    assert await requests.write_lacs(bookie, [(n, 0) for n in range(100)]) == [None] * 100
+    assert journal.position.sequence - before == 100  # all were known
+
+
+async def test_a_read_only_bookie_takes_none_of_many_lacs(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0))
+    bookie.is_read_only = True
+    answers = await requests.write_lacs(bookie, [(1, 0), (2, 0)])
+    assert [error and error.code for error in answers] == [ErrorCode.READ_ONLY] * 2
+    assert await bookie.read_lac(1) == -1
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+async def test_none_of_many_lacs_is_told_before_it_is_durable(
+    is_synced: bool, open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk, journal_sync=is_synced)
+    for ledger_id in (1, 2):
+        await requests.add(bookie, requests.run(ledger_id, 0, 5))
+    await requests.write_lac(bookie, 1, 1)
+    assert await bookie.read_lac(1) == 1
+    faulty_disk.waits.add("sync .journal")
+    loop = asyncio.get_running_loop()
+    lacs = [(1, 3), (2, 3), (1, 1)]
+    written = loop.create_task(requests.write_lacs(bookie, lacs))
+    asked = [loop.create_task(bookie.read_lac(ledger_id)) for ledger_id in (1, 2)]
+    await soon(written, *asked)
+    for ledger_id, lac in ((1, 1), (2, -1)):
+        reply = await bookie.read(ledger_id, 0, max_entries=1, max_bytes=1000)
+        assert reply.lac == lac
+    faulty_disk.waits.clear()
+    assert await written == [None] * 3
+    assert await asyncio.gather(*asked) == [3, 3]
+
+
+async def test_each_of_many_lacs_waits_for_its_own_record(
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the journal cuts them into two groups, the second is not durable with the first."""
+    bookie = await open_bookie(disk=faulty_disk)
+    for ledger_id in (1, 2):
+        await requests.add(bookie, requests.run(ledger_id, 0, 5))
+    monkeypatch.setattr("fencelog.bookie.journal.journal._GROUP_BYTES", 1)
+    lacs, answers = bookie.shards[0].lacs, list[object]()
+    faulty_disk.waits.add("sync .journal")
+    bookie.write_lacs([(1, 3), (2, 3)], [1, 2], on_replies=lambda *told: answers.append(told))
+    first, second = (bookie.shards[0].states.change(ledger_id) for ledger_id in (1, 2))
+    assert second.lac_sequence - first.lac_sequence == 1
+    assert [lacs.durable(state) for state in (first, second)] == [-1, -1]
+    faulty_disk.waits.clear()
+    await requests.until(lambda: len(answers) == 2)
+    assert answers == [([1], None), ([2], None)]
+    assert [lacs.durable(state) for state in (first, second)] == [3, 3]
 
 
 # -- long poll -----------------------------------------------------------------------------------

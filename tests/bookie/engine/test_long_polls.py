@@ -32,7 +32,12 @@ async def client(server: BookieServer) -> AsyncIterator[TcpBookieClient]:
 
 async def write_lac(client: TcpBookieClient, ledger_id: int, lac: int) -> FencelogError | None:
     answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
-    client.write_lac(ledger_id, lac, incarnation=None, on_reply=answer.set_result)
+    client.write_lacs(
+        [(ledger_id, lac)],
+        [0],
+        incarnation=None,
+        on_replies=lambda _, error: answer.set_result(error),
+    )
     async with asyncio.timeout(10):
         return await answer
 

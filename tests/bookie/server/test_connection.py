@@ -10,7 +10,15 @@ import pytest
 
 from fencelog.bookie.server.connection import Connection
 from fencelog.bookie.server.server import BookieServer
-from fencelog.ledgers.rpc.wire import WRITE_LAC_BODY, Op, encode_hello, encode_request
+from fencelog.ledgers.errors import ErrorCode
+from fencelog.ledgers.rpc.lacs import decode_refusals, encode_lacs
+from fencelog.ledgers.rpc.wire import (
+    WRITE_LAC_BODY,
+    FrameReader,
+    Op,
+    encode_hello,
+    encode_request,
+)
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.frames import FakeTransport
@@ -80,6 +88,37 @@ async def test_explicit_lacs_in_flight_are_limited(
     faulty_disk.waits.clear()
     await requests.until(lambda: not transport.is_reading_paused)
     await requests.until(lambda: server.in_flight_bytes == 0)
+
+
+async def test_the_lacs_of_one_request_count_each(
+    server: BookieServer, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """Until all are durable; then one frame answers them, though some were refused at once."""
+    await requests.add(server.bookie, requests.run(1, 0, 5))
+    connection, transport = connect(server)
+    hello = {"versions": [1], "features": ["write_lacs"]}
+    connection.data_received(encode_request(Op.HELLO, 0, encode_hello(hello)))
+    await asyncio.sleep(0)
+    transport.written.clear()
+    before = server.in_flight_bytes
+    faulty_disk.waits.add("sync .journal")
+    one, many = encode_lacs([(1, 0)]), encode_lacs([(1, 3), (2, 0), (1, 1)])
+    connection.data_received(encode_request(Op.WRITE_LACS, 7, one))
+    per_lac = server.in_flight_bytes - before
+    assert per_lac > 0
+    connection.data_received(encode_request(Op.WRITE_LACS, 8, many))
+    assert server.in_flight_bytes - before == 4 * per_lac
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not transport.written
+    faulty_disk.waits.clear()
+    await requests.until(lambda: server.in_flight_bytes == before)
+    await asyncio.sleep(0)
+    first, second = FrameReader(1 << 20).feed(bytes(transport.written))
+    assert (first.request_id, first.status, first.body) == (7, 0, b"")
+    assert (second.request_id, second.status) == (8, 0)
+    refusals = decode_refusals(second.body, 3, "b")
+    assert {place: error.code for place, error in refusals.items()} == {1: ErrorCode.NO_SUCH_LEDGER}
 
 
 async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Requests) -> None:

@@ -23,6 +23,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.handshake import ClientHandshake
+from fencelog.ledgers.rpc.lacs import encode_lacs
 from fencelog.ledgers.rpc.ranges import encode_ranges
 from fencelog.ledgers.rpc.wire import (
     FRAME_HEADER,
@@ -48,7 +49,7 @@ BODY_SIZES = {
     Op.WRITE_LAC: WRITE_LAC_BODY.size,
     Op.LIST_ENTRIES: LIST_ENTRIES_BODY.size,
 }
-FEATURES = ["admin", "list_entries", "read_ranges"]
+FEATURES = ["admin", "list_entries", "read_ranges", "write_lacs"]
 HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1], "features": FEATURES}))
 SECRET = b"correct horse battery staple"
 
@@ -76,6 +77,8 @@ def valid_frames() -> list[bytes]:
         encode_request(Op.ADMIN, 14, b'{"do": ["gc"], "\\u00e4": [1, {}, null]}'),
         encode_request(Op.READ_RANGES, 15, encode_ranges(1, [(0, 0), (2, 5)], max_bytes=2**32 - 1)),
         encode_request(Op.READ_RANGES, 16, encode_ranges(9, [(2**63 - 1, 2**63 - 1)], max_bytes=0)),
+        encode_request(Op.WRITE_LACS, 17, encode_lacs([(1, 0)])),
+        encode_request(Op.WRITE_LACS, 18, encode_lacs([(2**64 - 1, -1), (1, 2**63 - 1)])),
     ]
 
 
@@ -90,6 +93,8 @@ def is_request(frame: Frame) -> bool:
         with suppress(ValueError):
             return frame.flags == 0 and type(json.loads(frame.body.decode("utf-8"))) is dict
         return False
+    if frame.op == Op.WRITE_LACS:
+        return frame.flags == 0 and len(frame.body) in range(16, 16 * 512 + 1, 16)
     if frame.op == Op.READ_RANGES:
         return frame.flags == 0 and are_ranges(frame.body)
     if frame.op not in BODY_SIZES or len(frame.body) != BODY_SIZES[Op(frame.op)]:
@@ -205,7 +210,7 @@ async def test_nothing_but_a_handshake_is_taken_before_its_end(
     """Mutated handshake and requests out of turn; with a secret, so that AUTH counts too."""
     server.authenticator = SharedSecret(SECRET, host=SystemHost())
     reached: list[str] = []
-    for name in ("add", "read", "read_lac", "write_lac", "fence", "list_entries"):
+    for name in ("add", "read", "read_lac", "write_lacs", "fence", "list_entries"):
         monkeypatch.setattr(server.bookie, name, lambda *_, **__: reached.append("bookie"))
     for verb in server.bookie.admin:
         monkeypatch.setitem(server.bookie.admin, verb, lambda _: reached.append("operator"))
@@ -322,7 +327,7 @@ async def test_resealed_runs_do_no_harm(seed: int, server: BookieServer) -> None
     await is_well(server, innocent, 2**40)
 
 
-@pytest.mark.parametrize("request_", [*valid_frames()[-6:]])
+@pytest.mark.parametrize("request_", [*valid_frames()[-8:]])
 async def test_what_was_not_agreed_on_is_not_taken(request_: bytes, server: BookieServer) -> None:
     peer = Peer(server, handshake=False)
     peer.feed(encode_request(Op.HELLO, 0, encode_hello({"versions": [1]})))

@@ -1,4 +1,5 @@
-"""Many adds at once, by each way to a bookie: every token is answered once, with its outcome."""
+"""Many adds, or LACs, at once, by each way to a bookie: every token is answered once, with its
+outcome."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from fencelog.ledgers.format.run import Run, read_run
 from fencelog.ledgers.rpc import handshake
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
-from fencelog.ledgers.rpc.bookie_port import AddToken, BookieClient
-from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
+from fencelog.ledgers.rpc.bookie_port import AddToken, BookieClient, LedgerLac
+from tests.support.bookie_stage import Answers, OpenBookie, Requests, refusal_of
 
 
 @pytest.fixture(params=["embedded", "tcp"])
@@ -139,3 +140,63 @@ async def test_many_adds_to_an_absent_bookie_are_certainly_not_sent(requests: Re
     runs = [read_run(requests.run(1, first)) for first in range(3)]
     answers = await outcomes(AbsentBookie("b1"), runs, None)
     assert Counter(answers.values()) == {ErrorCode.BOOKIE_UNAVAILABLE: 3}
+
+
+# -- LACs ------------------------------------------------------------------------------------------
+
+
+async def lac_outcomes(
+    client: BookieClient, lacs: Sequence[LedgerLac], incarnation: str | None
+) -> list[ErrorCode | None]:
+    answers = Answers(len(lacs))
+    client.write_lacs(lacs, range(len(lacs)), incarnation=incarnation, on_replies=answers.take)
+    return [refusal_of(error) for error in await answers.all()]
+
+
+async def test_each_of_many_lacs_ends_by_itself(
+    client: tuple[BookieClient, Bookie], requests: Requests
+) -> None:
+    port, bookie = client
+    for ledger_id in range(1, 5):
+        await requests.add(bookie, requests.run(ledger_id, 0, 5))
+    assert await lac_outcomes(port, [(4, 1)], bookie.incarnation) == [None]  # it is connected now
+    bookie.fence(2)
+    lacs = [(1, 4), (2, 4), (9, 4), (3, 2), (4, 3), (3, -1)]
+    assert await lac_outcomes(port, lacs, bookie.incarnation) == [
+        None,
+        ErrorCode.LEDGER_FENCED,
+        ErrorCode.NO_SUCH_LEDGER,
+        None,
+        None,
+        ErrorCode.BAD_REQUEST,
+    ]
+    assert [await bookie.read_lac(ledger_id) for ledger_id in range(1, 5)] == [4, -1, 2, 3]
+    assert await lac_outcomes(port, [(1, -1), (2, 4)], bookie.incarnation) == [
+        ErrorCode.BAD_REQUEST,
+        ErrorCode.LEDGER_FENCED,
+    ]
+
+
+async def test_many_lacs_for_another_incarnation_are_all_refused(
+    client: tuple[BookieClient, Bookie], requests: Requests
+) -> None:
+    port, bookie = client
+    await requests.add(bookie, requests.run(1, 0, 5))
+    lacs = [(1, 0), (1, 1), (1, 2)]
+    for _ in range(2):  # connected, or not
+        found = await lac_outcomes(port, lacs, "another")
+        assert found == [ErrorCode.WRONG_INCARNATION] * 3
+    assert await bookie.read_lac(1) == -1
+    assert await lac_outcomes(AbsentBookie("b1"), lacs, None) == [ErrorCode.BOOKIE_UNAVAILABLE] * 3
+
+
+async def test_a_bookie_that_stops_says_so_to_many_lacs(
+    client: tuple[BookieClient, Bookie], requests: Requests
+) -> None:
+    port, bookie = client
+    await requests.add(bookie, requests.run(1, 0, 5))
+    assert await lac_outcomes(port, [(1, 0)], bookie.incarnation) == [None]
+    for shard in bookie.shards:
+        shard.refuse(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "it stops"))
+    found = await lac_outcomes(port, [(1, 1), (2, 1)], bookie.incarnation)
+    assert found == [ErrorCode.BOOKIE_UNAVAILABLE] * 2

@@ -63,13 +63,25 @@ ADDS: dict[str, Send] = {
     "add": lambda client, done: client.add(
         run(0).data, recovery=True, incarnation="2", on_reply=done.set_result
     ),
-    "LAC": lambda client, done: client.write_lac(1, 7, incarnation="2", on_reply=done.set_result),
+    "LAC": lambda client, done: client.write_lacs(
+        [(1, 7)],
+        [cast("AddToken", 0)],
+        incarnation="2",
+        on_replies=lambda tokens, outcome: done.set_result(outcome),
+    ),
+    "LACs": lambda client, done: client.write_lacs(
+        [(1, 7), (2, 7)],
+        [cast("AddToken", 0), cast("AddToken", 1)],
+        incarnation="2",
+        on_replies=lambda tokens, outcome: done.set_result(outcome) if 1 in tokens else None,
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", ADDS)
 async def test_what_is_written_is_for_one_incarnation(server: ScriptedServer, kind: str) -> None:
     """Before the connection is there, and after."""
+    server.handshake = ServerHandshake("b1", "1")
     client = TcpBookieClient("b1", await server.start())
     for _ in range(2):
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

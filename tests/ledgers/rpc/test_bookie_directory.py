@@ -22,6 +22,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddToken,
     BookieInfo,
     FenceAnswer,
+    LedgerLac,
     ReadReply,
 )
 from tests.support.metadata_nodes import overwrite_now, remove_now
@@ -70,10 +71,15 @@ class FakeClient:
     ) -> None:
         asyncio.get_running_loop().call_soon(on_replies, tokens, None)
 
-    def write_lac(
-        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
     ) -> None:
-        asyncio.get_running_loop().call_soon(on_reply, None)
+        asyncio.get_running_loop().call_soon(on_replies, tokens, None)
 
     async def read(
         self,
@@ -214,8 +220,10 @@ async def test_a_bookie_nobody_knows_refuses_everything(bookies: RegisteredBooki
     client.add(b"", recovery=False, incarnation=None, on_reply=replies.append)
     assert replies == []
     await quiet()
-    client.write_lac(1, 0, incarnation=None, on_reply=replies.append)
     token = cast("AddToken", 1)
+    client.write_lacs(
+        [(1, 0)], [token], incarnation=None, on_replies=lambda _, error: replies.append(error)
+    )
     client.add_many(
         [], [token], incarnation=None, on_replies=lambda _, error: replies.append(error)
     )

@@ -71,7 +71,8 @@ def test_a_client_learns_whom_it_talks_to() -> None:
     client = ClientHandshake("b1")
     assert len(talk(client, ServerHandshake("b1", "7"))) == 2
     assert client.incarnation == "7"
-    assert client.features == {"admin", "contexts", "fence", "list_entries", "read_ranges"}
+    features = {"admin", "contexts", "fence", "list_entries", "read_ranges", "write_lacs"}
+    assert client.features == features
 
 
 @given(NAMES, NAMES, NAMES, NAMES)

@@ -107,7 +107,9 @@ class Outcomes:
         if op is Op.ADD:
             self.client.add(RUN, recovery=False, incarnation="1", on_reply=self.adds.append)
         elif op is Op.WRITE_LAC:
-            self.client.write_lac(1, 0, incarnation="1", on_reply=self.adds.append)
+            self.client.write_lacs(
+                [(1, 0)], [0], incarnation="1", on_replies=lambda _, error: self.adds.append(error)
+            )
         elif op is Op.READ:
             read = self.client.read(1, 0, max_entries=1, max_bytes=1)
             self.tasks.append(asyncio.create_task(read))

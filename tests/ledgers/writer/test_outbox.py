@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import Run, build_run, run_of
-from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken
+from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken, LedgerLac
 from fencelog.ledgers.writer.core import PendingRun, Send
 from fencelog.ledgers.writer.outbox import Outbox
 
@@ -21,6 +22,8 @@ class Bookies:
     def __init__(self) -> None:
         self.bookie_id = ""
         self.calls: list[tuple[str, str | None, list[int]]] = []
+        self.lacs: list[tuple[str, str | None, list[LedgerLac]]] = []
+        self.order: list[str] = []
         self.answers: list[tuple[AddsCallback, Sequence[AddToken]]] = []
 
     def client(self, bookie_id: str) -> Any:
@@ -36,6 +39,20 @@ class Bookies:
         on_replies: AddsCallback,
     ) -> None:
         self.calls.append((self.bookie_id, incarnation, [run.header.ledger_id for run in runs]))
+        self.order.append("runs")
+        self.answers.append((on_replies, tokens))
+
+
+    def write_lacs(
+        self,
+        lacs: Sequence[LedgerLac],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        self.lacs.append((self.bookie_id, incarnation, list(lacs)))
+        self.order.append("LACs")
         self.answers.append((on_replies, tokens))
 
 
@@ -124,3 +141,41 @@ async def test_a_bug_in_one_writer_keeps_nothing_from_the_others(
     on_replies(tokens, None)
     assert right.replies == [("b1", None)]
     assert [str(report["exception"]) for report in reports] == ["bug", "bug"]
+
+
+async def test_the_lacs_of_a_turn_are_one_call_for_each_bookie_behind_the_runs(
+    outbox: Outbox, bookies: Bookies
+) -> None:
+    replies: list[tuple[int, str, FencelogError | None]] = []
+
+    def note(ledger_id: int, name: str, error: FencelogError | None) -> None:
+        replies.append((ledger_id, name, error))
+
+    lives = {name: f"life of {name}" for name in ("b1", "b2", "b3")}
+    for ledger_id, members in ((1, "b1 b2"), (2, "b2 b3"), (3, "b1 b2")):
+        outbox.send_lac((ledger_id, 7), members.split(), lives, partial(note, ledger_id))
+    outbox.flush_soon(Sender(outbox, 9, "b2").flush)
+    await asyncio.sleep(0)
+    assert bookies.lacs == [
+        ("b1", "life of b1", [(1, 7), (3, 7)]),
+        ("b2", "life of b2", [(1, 7), (2, 7), (3, 7)]),
+        ("b3", "life of b3", [(2, 7)]),
+    ]
+    assert bookies.order == ["runs", "LACs", "LACs", "LACs"]
+    fenced = FencelogError(ErrorCode.LEDGER_FENCED, "")
+    on_replies, tokens = bookies.answers[2]
+    on_replies(tokens[1:2], fenced)
+    on_replies([tokens[0], tokens[2]], None)
+    assert replies == [(2, "b2", fenced), (1, "b2", None), (3, "b2", None)]
+    await asyncio.sleep(0)
+    assert len(bookies.lacs) == 3
+
+
+async def test_a_lac_is_for_the_incarnation_that_the_writer_chose(
+    outbox: Outbox, bookies: Bookies
+) -> None:
+    """Two writers may have met different ones of a bookie."""
+    for ledger_id, incarnation in ((1, "old"), (2, "new"), (3, "old")):
+        outbox.send_lac((ledger_id, 0), ["b1"], {"b1": incarnation}, lambda name, error: None)
+    outbox.hand_over()
+    assert bookies.lacs == [("b1", "old", [(1, 0), (3, 0)]), ("b1", "new", [(2, 0)])]

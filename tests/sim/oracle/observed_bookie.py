@@ -35,6 +35,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     AddCallback,
     AddsCallback,
     AddToken,
+    LedgerLac,
     ReadReply,
 )
 from tests.sim.oracle.history import NOES, BookieMemory, History, write_set_of
@@ -120,17 +121,22 @@ class ObservedBookie(Bookie):
             self._check_lac(header.ledger_id, lac)
             memory.lacs[header.ledger_id] = max(lac, memory.lacs.get(header.ledger_id, NO_LAC))
 
-    def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
-        def report(error: FencelogError | None) -> None:
-            if error is None:
+    def write_lacs(
+        self, lacs: Sequence[LedgerLac], tokens: Sequence[AddToken], *, on_replies: AddsCallback
+    ) -> None:
+        def report(
+            noted: Sequence[tuple[LedgerLac, AddToken]], error: FencelogError | None
+        ) -> None:
+            for (ledger_id, lac), _ in noted if error is None else ():
                 self.history.counts["explicit LACs"] += 1
                 self.history.on_event("explicit LAC")
                 self._check_lac(ledger_id, lac)
-                lacs = self._memory().lacs
-                lacs[ledger_id] = max(lac, lacs.get(ledger_id, NO_LAC))
-            on_reply(error)
+                known = self._memory().lacs
+                known[ledger_id] = max(lac, known.get(ledger_id, NO_LAC))
+            on_replies([token for _, token in noted], error)
 
-        super().write_lac(ledger_id, lac, on_reply=report)
+        self.history.counts["LACs of several ledgers"] += len(lacs) > 1
+        super().write_lacs(lacs, list(zip(lacs, tokens, strict=True)), on_replies=report)
 
     async def read(self, ledger_id: int, first_entry_id: int, **limits: Any) -> ReadReply:
         memory, entry = self._memory(), (ledger_id, first_entry_id)

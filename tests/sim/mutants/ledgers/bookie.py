@@ -46,8 +46,8 @@ DURABILITY = (
             Edit(
                 ADDS,
                 "Adds._journal_many",
-                "append_runs(runs, tokens, on_replies)",
-                "append_runs(runs, tokens, lambda *_: None)\n"
+                "append_many(RecordType.RUN, runs, tokens, on_replies)",
+                "append_many(RecordType.RUN, runs, tokens, lambda *_: None)\n"
                 "            self._loop.call_soon(on_replies, tokens, None)",
             ),
         ),

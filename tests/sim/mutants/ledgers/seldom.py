@@ -12,6 +12,7 @@ DEDUP = "fencelog.bookie.engine.recovery_add_dedup"
 FENCES = "fencelog.bookie.engine.fences"
 FINDING = "fencelog.ledgers.recovery.recovery"
 GARBAGE = "fencelog.bookie.gc.files"
+LAC_ANSWERS = "fencelog.bookie.server.lac_answers"
 LACS = "fencelog.bookie.engine.lacs"
 READS = "fencelog.bookie.engine.reads"
 TRANSITIONS = "fencelog.ledgers.ledger_metadata.transitions"
@@ -23,6 +24,35 @@ RARE: tuple[Mutant, ...] = (
         "PROTOCOL.md: LACs",
         "A LAC counts as durable with the first record of the adds that came together.",
         (Edit(ADDS, "Adds.add_many", "sequence + len(stored)", "sequence"),),
+    ),
+    Mutant(
+        "lac-of-another-ledgers-record",
+        "PROTOCOL.md: LACs",
+        "A LAC counts as durable with the first record of the LACs that came together.",
+        (Edit(LACS, "Lacs.write", "sequence + len(bodies)", "sequence"),),
+    ),
+    Mutant(
+        "known-lac-is-durable",
+        "PROTOCOL.md: LACs",
+        "An explicit LAC that a bookie knows already is confirmed before it is durable.",
+        (
+            Edit(
+                LACS,
+                "Lacs.write",
+                "self._journal.sync(partial(on_replies, known))",
+                "self._loop.call_soon(on_replies, known, None)",
+            ),
+        ),
+    ),
+    Mutant(
+        "lacs-answered-with-the-first",
+        "PROTOCOL.md: WRITE_LACS",
+        "The LACs of a request are confirmed when the first of them has its answer.",
+        (
+            Edit(
+                LAC_ANSWERS, "LacAnswers.take", "self._missing -= len(places)", "self._missing = 0"
+            ),
+        ),
     ),
     Mutant(
         # Without a synced journal, a recovery has to write to a bookie that fenced the ledger, and

@@ -201,7 +201,10 @@ TESTS = {
         "lac-is-the-last-entry",
         "lac-of-an-add-told-early",
         "explicit-lac-told-early",
+        "lac-of-another-ledgers-record",
+        "known-lac-is-durable",
     ),
+    "tests/bookie/server/test_connection.py": ("lacs-answered-with-the-first",),
     "tests/bookie/faults/test_damage.py": ("damage-is-absence",),
     "tests/bookie/journal/test_journal.py": (
         "fsync-retried",

@@ -216,9 +216,54 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 CLIENT,
-                "TcpBookieClient.write_lac",
-                "self._reporting(on_reply), incarnation)",
-                "self._reporting(on_reply))",
+                "TcpBookieClient.write_lacs",
+                "link.request(Op.WRITE_LAC, encode_lacs([lac]), Flag.NONE, reply, incarnation)",
+                "link.request(Op.WRITE_LAC, encode_lacs([lac]), Flag.NONE, reply)",
+            ),
+            Edit(
+                CLIENT,
+                "TcpBookieClient.write_lacs",
+                "link.request(Op.WRITE_LACS, body, Flag.NONE, reply, incarnation)",
+                "link.request(Op.WRITE_LACS, body, Flag.NONE, reply)",
+            ),
+        ),
+    ),
+    Mutant(
+        "lac-refusal-of-another-ledger",
+        "PROTOCOL.md: WRITE_LACS",
+        "That a ledger is fenced is told to the writer of the ledger before it in the request.",
+        (
+            Edit(
+                CLIENT,
+                "TcpBookieClient._on_lacs_written",
+                "on_replies((tokens[place],), refusal)",
+                "on_replies((tokens[place - 1],), refusal)",
+            ),
+        ),
+    ),
+    Mutant(
+        "unreadable-answer-to-lacs-is-a-yes",
+        _ERRORS,
+        "The LACs of a request whose answer cannot be read count as stored.",
+        (
+            Edit(
+                CLIENT,
+                "TcpBookieClient._on_lacs_written",
+                "error = FencelogError(ErrorCode.INTERNAL, detail)",
+                "error = None",
+            ),
+        ),
+    ),
+    Mutant(
+        "lacs-for-an-older-bookie",
+        "PROTOCOL.md: features",
+        "LACs leave as one request for bookies that do not know it.",
+        (
+            Edit(
+                CLIENT,
+                "TcpBookieClient.write_lacs",
+                "len(lacs) == 1 or FEATURE_OF[Op.WRITE_LACS] not in link.features",
+                "len(lacs) == 1",
             ),
         ),
     ),

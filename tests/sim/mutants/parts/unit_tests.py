@@ -134,6 +134,11 @@ TESTS = {
         "lac-for-no-incarnation",
         "listed-by-any-incarnation",
     ),
+    "tests/ledgers/rpc/test_lacs.py": (
+        "lac-refusal-of-another-ledger",
+        "unreadable-answer-to-lacs-is-a-yes",
+        "lacs-for-an-older-bookie",
+    ),
     "tests/ledgers/rpc/test_wire.py": (
         "answered-by-another-operation",
         "answer-of-any-size",
