@@ -163,10 +163,12 @@ class AppendPipeline:
                 last.contexts = merge((last.contexts, contexts))
 
     def schedule_pump(self) -> None:
-        """Hand appends to the ledger soon, since one was added to the queue."""
-        if not self._pump_scheduled:
+        """Hand appends to the ledger soon, since one was added to the queue; together with those of
+        other partitions, which would be a callback of the loop each. The next ledger takes them
+        when it begins."""
+        if not self._pump_scheduled and self._writer is not None:
             self._pump_scheduled = True
-            self._loop.call_soon(self._pump_now)
+            self._writer.append_soon(self._pump_now)
 
     # -- for the shell ---------------------------------------------------------------------------
 

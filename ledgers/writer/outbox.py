@@ -1,9 +1,9 @@
 """The way out for the adds of a process: in each turn of the loop one call for each bookie.
 
-With traffic over many ledgers each turn brings a few entries to many of them. Their writers are
-flushed together, and all runs for one bookie are handed over at once, in the order in which the
-cores decided on them: so each bookie sees the runs of a ledger in that order. So are explicit LACs,
-which follow the runs.
+With traffic over many ledgers each turn brings a few entries to many of them. Those who append, and
+then the writers, are called together, and all runs for one bookie are handed over at once, in the
+order in which the cores decided on them: so each bookie sees the runs of a ledger in that order. So
+are explicit LACs, which follow the runs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,19 @@ class Outbox:
 
     def __init__(self, bookies: BookieDirectory) -> None:
         self._bookies = bookies
+        self._appends: list[Callable[[], None]] = []
         self._flushes: list[Callable[[], None]] = []
         self._waiting: dict[tuple[str, str], tuple[list[Run], list[AddToken]]] = {}
         self._lacs: dict[tuple[str, str], tuple[list[LedgerLac], list[AddToken]]] = {}
         self.lac_timer = LacTimer()
         self._scheduled = False
+
+    def append_soon(self, append: Callable[[], None]) -> None:
+        """Call ``append`` before the writers are flushed: what it appends leaves with the next
+        hand-over."""
+        self._appends.append(append)
+        if not self._scheduled:
+            self._schedule()
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
         """Call a writer's ``flush`` before the next hand-over; it sends what it has queued."""
@@ -79,14 +87,14 @@ class Outbox:
         asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
+        appends, self._appends = self._appends, []
+        _call_all(appends)
         flushes, self._flushes = self._flushes, []
-        for flush in flushes:
-            try:
-                flush()
-            except Exception as error:  # a bug in one writer; the others' runs have to leave
-                _report("a writer could not send its runs", error)
+        _call_all(flushes)
         self._scheduled = False
         self.hand_over()
+        if (self._appends or self._flushes) and not self._scheduled:
+            self._schedule()  # what these have brought about is for the next turn
 
     def hand_over(self) -> None:
         """Hand all runs and LACs to the bookies now: those of later turns follow them."""
@@ -101,6 +109,14 @@ class Outbox:
                 self._bookies.client(bookie_id).write_lacs(
                     lacs, tokens, incarnation=incarnation, on_replies=_answer
                 )
+
+
+def _call_all(callbacks: Iterable[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception as error:  # a bug in one writer; the others' runs have to leave
+            _report("a writer could not send its runs", error)
 
 
 def _answer(tokens: Sequence[AddToken], error: FencelogError | None) -> None:

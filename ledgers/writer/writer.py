@@ -191,6 +191,12 @@ class LedgerWriter:
             self._outbox.flush_soon(self._flush)
         return entry_id
 
+    def append_soon(self, append: Callable[[], None]) -> None:
+        """Call ``append`` in the next turn of the loop, together with those of the process's other
+        writers and before any of them sends: what it appends, here or there, leaves in that
+        turn."""
+        self._outbox.append_soon(append)
+
     async def close(self) -> LedgerMetadata:
         """Wait until everything is acknowledged, then close the ledger at LAC (rule 8).
 

@@ -68,6 +68,9 @@ class ScriptedWriter:
             asyncio.get_running_loop().call_soon(self._answer)
         return len(self.payloads) - 1
 
+    def append_soon(self, append: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(append)
+
     def _answer(self) -> None:
         self._answer_scheduled = False
         if not self.abandoned and self.finished is None:

@@ -42,7 +42,6 @@ class Bookies:
         self.order.append("runs")
         self.answers.append((on_replies, tokens))
 
-
     def write_lacs(
         self,
         lacs: Sequence[LedgerLac],
@@ -109,6 +108,21 @@ async def test_all_that_a_turn_brings_is_one_call_for_each_bookie(
     assert len(bookies.calls) == 3
 
 
+async def test_what_is_appended_in_a_turn_leaves_in_it(outbox: Outbox, bookies: Bookies) -> None:
+    """Whoever asked first, the writers are flushed after all have appended."""
+    senders = [Sender(outbox, ledger_id, "b1") for ledger_id in (1, 2, 3)]
+    outbox.flush_soon(senders[0].flush)
+    for sender in senders[1:]:
+        outbox.append_soon(partial(outbox.flush_soon, sender.flush))
+    await asyncio.sleep(0)
+    assert bookies.calls == [("b1", "life of b1", [1, 2, 3])]
+    outbox.append_soon(lambda: outbox.append_soon(senders[0].flush))
+    await asyncio.sleep(0)
+    assert len(bookies.calls) == 1
+    await asyncio.sleep(0)
+    assert len(bookies.calls) == 2
+
+
 async def test_what_is_handed_over_at_once_is_before_what_follows(
     outbox: Outbox, bookies: Bookies
 ) -> None:
@@ -131,6 +145,7 @@ async def test_a_bug_in_one_writer_keeps_nothing_from_the_others(
     def fail(*_: object) -> None:
         raise RuntimeError("bug")
 
+    outbox.append_soon(fail)
     outbox.flush_soon(fail)
     monkeypatch.setattr(wrong, "on_reply", fail)
     for sender in (wrong, right):
@@ -140,7 +155,7 @@ async def test_a_bug_in_one_writer_keeps_nothing_from_the_others(
     ((on_replies, tokens),) = bookies.answers
     on_replies(tokens, None)
     assert right.replies == [("b1", None)]
-    assert [str(report["exception"]) for report in reports] == ["bug", "bug"]
+    assert [str(report["exception"]) for report in reports] == ["bug", "bug", "bug"]
 
 
 async def test_the_lacs_of_a_turn_are_one_call_for_each_bookie_behind_the_runs(
