@@ -1,4 +1,4 @@
 """Commits: ledgers that were written elsewhere join a log, all of a batch or none.
 
-Imports of its package: ``append``, ``ledger_list``, ``limits``, ``log``.
+Imports of its package: ``append``, ``ledger_list``, ``limits``, ``log``, ``read``.
 """

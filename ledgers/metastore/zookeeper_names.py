@@ -17,7 +17,7 @@ LOOKUP_S = 0.3
 
 
 class ServerNames:
-    """What lookups have found, by name. There is one lookup of a name at a time."""
+    """The addresses that lookups have found, by name. There is one lookup of a name at a time."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[str]] = {}

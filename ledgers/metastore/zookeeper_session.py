@@ -92,7 +92,7 @@ class ZooKeeperSession:
         self._credentials = credentials
         self._tls = tls
         self._is_slow = False
-        """Whether an attempt of this round took all of its time."""
+        """True if an attempt of this round took all of its time."""
         self._last_failure = ""
         """The reason why the last attempt to connect failed."""
         self._identity = SessionIdentity()

@@ -89,7 +89,7 @@ def lose_zone(installed: Installation) -> None:
     with broken(installed, "cut", "heal", nodes, chosen.address):
         began = time.monotonic()
         typed = block(ZONE_IS_LOST, heading="A lost zone").text
-        # Commands go to pods of the zone, and names to name servers in it, until Kubernetes notices.
+        # Commands go to pods of the zone, and questions for names too, until Kubernetes notices.
         wait_until(lambda: bool(installed.cluster.type(typed)), "commands work", timeout_s=ZONE_S)
         time.sleep(max(0.0, ZONE_S - (time.monotonic() - began)))
     installed.wait_ready()
