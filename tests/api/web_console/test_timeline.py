@@ -12,6 +12,7 @@ from fencelog.api.admin.events.log import EVENTS_PATH
 from fencelog.broker.cluster.events_core import EventKind
 from tests.api.web_console.conftest import OpenPage, answer_part, reads
 from tests.api.web_console.keyboard import tab_to
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -73,6 +74,7 @@ async def test_events_are_listed_narrowed_and_paged(open_page: OpenPage) -> None
         await page.keyboard.press("Enter")
         about = "Of shop/orders, since 1970-01-01 00:00:09, until 1970-01-02 00:00:00."
         await expect(page.get_by_text(about)).to_be_visible()
+        await until(lambda: "until" in asked[-1])  # The words come first, then the request.
         assert asked[-1]["until"] == "86400000000"
         assert asked[-1]["topic"] == "shop/orders"
         assert asked[-1]["since"] == "9000000"
