@@ -45,7 +45,7 @@ async def test_a_cluster_serves_and_ends_what_it_started(tmp_path: Path) -> None
     for server in (one, other):
         assert fencelog("read", "t", "--server", server).stdout == lines
     await cluster.stop()
-    assert survivors(below, timeout_s=30) == []
+    assert survivors(below, timeout_s=5) == []
     logs = sorted((tmp_path / "data" / "log").iterdir())
     logged = [line for log in logs for line in log.read_text().splitlines()]
     assert len(logs) == 7

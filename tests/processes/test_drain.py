@@ -21,9 +21,7 @@ TOPIC = "default/moving"
 PARTITIONS = 8
 
 GAP_S = 3.0
-USUAL_GAPS = 10
-"""The longest that a producer waits between two acknowledgements while brokers leave: so long, and
-so many times what it waits at most before that, since other processes share the machine."""
+"""Generous: the longest that a producer waits between two acknowledgements on a busy machine."""
 
 
 @dataclass
@@ -81,10 +79,6 @@ async def test_nothing_is_lost_and_nobody_waits_long_when_brokers_leave(tmp_path
             for producer, client in zip(producers, clients, strict=True):
                 group.create_task(producer.run(client, stop))
             await asyncio.sleep(0.5)
-            for producer in producers:
-                producer.longest_s = 0.0
-            await asyncio.sleep(0.5)
-            usual_s = max(producer.longest_s for producer in producers)
             await move_about(cluster.urls[0])
             await cluster.brokers[0].stop()
             await asyncio.sleep(0.3)
@@ -97,6 +91,5 @@ async def test_nothing_is_lost_and_nobody_waits_long_when_brokers_leave(tmp_path
             assert values == [value for _, value in producer.acknowledged]
             assert [offset for offset, _ in producer.acknowledged] == list(range(len(values)))
             assert values
-        longest_s = max(producer.longest_s for producer in producers)
-        assert longest_s < GAP_S + USUAL_GAPS * usual_s
+        assert max(producer.longest_s for producer in producers) < GAP_S
         assert "Traceback" not in "".join(p.read_text() for p in (tmp_path / "log").iterdir())

@@ -17,16 +17,12 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.writer.writer import LedgerWriter
-from tests.support.until import PATIENCE_S
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 INTERVAL_MS = 2000
-SEEN_S = 4 * INTERVAL_MS / 1000
-"""A listing, the look after it and the one that accuses, the worker's."""
-
-STARTS = 4
-"""The time of these steps themselves, in starts of a bookie on this machine at this moment."""
+SEEN_S = 4 * INTERVAL_MS / 1000 + 2.0
+"""A listing, the look after it and the one that accuses, the worker's; and the time of each."""
 
 
 async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float) -> float:
@@ -46,7 +42,7 @@ async def append(writer: LedgerWriter, count: int) -> None:
     async def are_acknowledged() -> bool:
         return writer.last_add_confirmed == writer.last_add_pushed
 
-    await until(are_acknowledged, within_s=PATIENCE_S)
+    await until(are_acknowledged, within_s=10)
 
 
 async def listed(drill: BookieDrill, bookie_id: str, ledger_id: int) -> list[tuple[int, int]]:
@@ -82,16 +78,14 @@ async def test_a_copy_that_died_in_flight_is_made_again_soon(tmp_path: Path) -> 
         metadata, name = await with_a_dead_third_bookie(drill)
         assert len(metadata.fragments) == 1, "the writer had nobody to replace it by"
         victim = next(bookie for bookie in drill.cluster.bookies if bookie.name == name)
-        began_s = asyncio.get_running_loop().time()
         await drill.restart(victim)
-        start_s = asyncio.get_running_loop().time() - began_s
         assert drill.bookies.available() == [bookie.name for bookie in drill.cluster.bookies]
 
         async def has_all() -> bool:
             return await listed(drill, name, metadata.ledger_id) == [(0, 19)]
 
-        took_s = await until(has_all, within_s=PATIENCE_S)
-        assert took_s <= SEEN_S + STARTS * start_s
+        took_s = await until(has_all, within_s=SEEN_S + 10)
+        assert took_s <= SEEN_S
         config = CheckConfig(repeats=0)
         check = ClusterCheck(drill.store, drill.bookies, host=SystemHost(), config=config)
 
@@ -100,5 +94,5 @@ async def test_a_copy_that_died_in_flight_is_made_again_soon(tmp_path: Path) -> 
             (recent,) = (status["recent_check"] for status in statuses if "recent_check" in status)
             return bool(recent["marked"] == 1 and recent["missing_copies"] == 0)
 
-        await until(is_whole, within_s=PATIENCE_S)
+        await until(is_whole, within_s=30)
         assert (await check.run()).is_clean

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LONGEST_S = 20
-JOBS = 10
-"""The time within which a query has to fail: so long, and so many times what Spark needs for a job
-without a service, as other processes share the machine."""
+"""Ten seconds, and as many for Spark's own processes on a busy machine."""
 
 needs_arrow_streams = pytest.mark.skipif(
     not hasattr(datasource, "DataSourceStreamArrowWriter"),
@@ -56,15 +54,12 @@ def test_silent_servers_are_all_named_within_seconds(
     spark: SparkSession, tmp_path: Path, use: Callable[[SparkSession, str, Path], None]
 ) -> None:
     spark.range(1).count()  # Spark itself is ready
-    began = time.monotonic()
-    spark.range(1).count()
-    job_s = time.monotonic() - began
     with silent_servers(3) as silent:
         servers = [*silent, "http://127.0.0.1:1"]
         began = time.monotonic()
         with pytest.raises(PySparkException) as raised:
             use(spark, ",".join(servers), tmp_path)
-        assert time.monotonic() - began < LONGEST_S + JOBS * job_s
+        assert time.monotonic() - began < LONGEST_S
     for server in servers:
         assert server in str(raised.value)
     assert f"{silent[0]} has not answered within 5 s" in str(raised.value)
