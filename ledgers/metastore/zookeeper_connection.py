@@ -154,16 +154,16 @@ class ZooKeeperConnection(asyncio.Protocol):
         self, addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, name: str
     ) -> None:
         expected = None if tls is None else name
-        for left, address in zip(range(len(addresses))[::-1], addresses, strict=True):
+        failure = OSError("no address")
+        for address in addresses:
             try:
                 await self._loop.create_connection(
                     lambda: self, address, port, ssl=tls, server_hostname=expected
                 )
-            except OSError:
-                if not left:
-                    raise
-            else:
                 return
+            except OSError as error:
+                failure = error
+        raise failure
 
     # -- the protocol ----------------------------------------------------------------------------
 
