@@ -60,6 +60,7 @@ SCENARIOS = (
     Scenario("set-racks", bookies.set_racks, UNNOTICED, kinds=(BASE,)),
     Scenario("add-bookies", bookies.add_bookies, UNNOTICED, needs="set-racks", kinds=(BASE,)),
     Scenario("cut-node", nodes.cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
+    Scenario("cut-leader", nodes.cut_leader, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("pause-node", nodes.pause_node, PAUSED_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("lose-zone", nodes.lose_zone, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("give-node-up", nodes.give_node_up, LOST_NODE, needs="add-bookies", breaks_nodes=True),

@@ -13,13 +13,16 @@ from tests.processes.k8s.cluster import CommandFailed, say, wait_until
 from tests.processes.k8s.document import block
 from tests.processes.k8s.installation import TOPIC, Installation
 from tests.processes.k8s.scenarios.scenario import is_ready, owner_of
-from tests.processes.k8s.scenarios.zookeeper import is_leader
+from tests.processes.k8s.scenarios.zookeeper import expect_servers, is_leader
 
 LOST_NODE_IS_OFF = "kubectl taint node NODE node.kubernetes.io/out-of-service="
 LOST_NODE_IS_BACK = "kubectl taint node NODE node.kubernetes.io/out-of-service-"
 ZONE_IS_LOST = "fencelog autorecovery off"
 ZONE_IS_BACK = "fencelog autorecovery on"
 TYPED = (LOST_NODE_IS_OFF, LOST_NODE_IS_BACK, ZONE_IS_LOST, ZONE_IS_BACK)
+
+ELECTIONS = 4
+"""How often the leader is deleted at most: the last two servers take turns."""
 
 CUT_S = 60.0
 PAUSE_S = 30.0
@@ -35,11 +38,17 @@ class Victim:
 
 
 def victim(installed: Installation) -> Victim:
-    """Have a broker own partitions 0 and 1, and return its node, in another zone than the load's if
-    there is one. Raises CommandFailed if all brokers are beside the load."""
+    """Have a broker own partitions 0 and 1 that is not beside the load. Raises CommandFailed if all
+    are."""
     pods = [p for p in installed.pods("broker") if p["spec"]["nodeName"] != installed.load_node]
     if not pods:
         raise CommandFailed("all brokers are on the node of the load")
+    return with_owner(installed, pods)
+
+
+def with_owner(installed: Installation, pods: list[dict[str, Any]]) -> Victim:
+    """Have one of these brokers own partitions 0 and 1, and return its node, in another zone than
+    the load's if there is one."""
     zone = installed.zone_of(installed.load_node)
     pods.sort(key=lambda pod: installed.zone_of(pod["spec"]["nodeName"]) == zone)
     broker, node = pods[0]["metadata"]["name"], pods[0]["spec"]["nodeName"]
@@ -48,10 +57,62 @@ def victim(installed: Installation) -> Victim:
             moved = ("brokers", "unload", TOPIC, str(partition), "--to", broker)
             installed.cluster.fencelog(*moved)
     say(f"  {node} has {broker}, the owner of partitions 0 and 1")
-    leaders = {name for name, said in installed.zookeeper_servers().items() if is_leader(said)}
-    beside = {pod["metadata"]["name"] for pod in pods_of(installed, node)}
-    installed.leader_was_lost = bool(leaders & beside)
+    installed.leader_was_lost = leader_of(installed) in names_of(installed, node)
     return Victim(node, pods[0]["status"]["podIP"])
+
+
+def leader_of(installed: Installation) -> str:
+    """Return the pod that leads ZooKeeper; empty: none says so."""
+    servers = installed.zookeeper_servers().items()
+    return next((name for name, said in servers if is_leader(said)), "")
+
+
+def names_of(installed: Installation, node: str) -> set[str]:
+    """Return the names of the pods on a node."""
+    return {pod["metadata"]["name"] for pod in pods_of(installed, node)}
+
+
+def electable(installed: Installation) -> str:
+    """Return a node without the load whose server of ZooKeeper can be elected: of servers that know
+    the same, the one with the larger number is. Raises CommandFailed."""
+    servers = sorted(installed.pods("zookeeper"), key=lambda pod: pod["metadata"]["name"])
+    for pod in servers[::-1]:
+        if (node := str(pod["spec"]["nodeName"])) != installed.load_node:
+            return node
+    raise CommandFailed("all servers of ZooKeeper are on the node of the load")
+
+
+def have_broker(installed: Installation, node: str) -> list[dict[str, Any]]:
+    """Return the brokers of a node, where one is started in place of another if there is none."""
+    if not (found := on_node(installed, node)):
+        cluster, others = installed.cluster, [each for each in installed.nodes() if each != node]
+        cluster.kubectl("cordon", *others)
+        try:
+            moved = installed.pods("broker")[0]["metadata"]["name"]
+            cluster.in_namespace("delete", "pod", str(moved))
+            installed.wait_ready()
+        finally:
+            cluster.kubectl("uncordon", *others)
+        found = on_node(installed, node)
+    return found
+
+
+def on_node(installed: Installation, node: str) -> list[dict[str, Any]]:
+    """Return the brokers of a node."""
+    return [pod for pod in installed.pods("broker") if pod["spec"]["nodeName"] == node]
+
+
+def have_leader(installed: Installation, node: str) -> None:
+    """Delete the pod that leads ZooKeeper until one of this node leads. Raises CommandFailed."""
+    for _ in range(ELECTIONS):
+        leader = leader_of(installed)
+        if leader in names_of(installed, node):
+            say(f"  {node} has ZooKeeper's leader, {leader}")
+            return
+        installed.cluster.in_namespace("delete", "pod", leader)
+        installed.wait_ready()
+        expect_servers(installed, len(installed.pods("zookeeper")))
+    raise CommandFailed(f"no server of {node} was elected {ELECTIONS} times")
 
 
 @contextmanager
@@ -71,6 +132,15 @@ def broken(
 
 def cut_node(installed: Installation) -> None:
     chosen = victim(installed)
+    with broken(installed, "cut", "heal", [chosen.node], chosen.address):
+        time.sleep(CUT_S)
+
+
+def cut_leader(installed: Installation) -> None:
+    """The node that is cut off has ZooKeeper's leader as well as an owner."""
+    node = electable(installed)
+    have_leader(installed, node)
+    chosen = with_owner(installed, have_broker(installed, node))
     with broken(installed, "cut", "heal", [chosen.node], chosen.address):
         time.sleep(CUT_S)
 
