@@ -11,6 +11,8 @@ jobs=$(cd "$(dirname "$0")" && pwd)/jobs
 
 on_cluster() { kubectl -n fencelog "$@"; }
 workloads=(deployment/broker deployment/autorecovery statefulset/bookie statefulset/zookeeper)
+running() { on_cluster get "$1" -o 'jsonpath={.spec.replicas}'; }
+replicas_of() { on_cluster get "$1" -o 'jsonpath={.metadata.annotations.fencelog\.io/replicas}'; }
 
 image_of() { on_cluster get "$1" -o 'jsonpath={.spec.template.spec.containers[0].image}'; }
 of_broker() { on_cluster get deployment/broker -o "jsonpath={.spec.template.spec$1}"; }
@@ -26,7 +28,8 @@ remove_pods
 trap remove_pods EXIT
 image=$(image_of statefulset/zookeeper)
 make zookeeper_backups.yaml "$image"
-on_cluster wait --for=condition=ready --timeout=180s pod/zookeeper-backups
+# A backup that is being made keeps the volume, on another node perhaps, for five minutes at most.
+on_cluster wait --for=condition=ready --timeout=480s pod/zookeeper-backups
 if (($# == 0)); then
     on_cluster exec zookeeper-backups -- ls /backup
     exit
@@ -35,45 +38,68 @@ backup=/backup/$1
 snapshot=$(on_cluster exec zookeeper-backups -- bash -c 'basename "$0"/snapshot.*' "$backup")
 wanted=$(on_cluster exec zookeeper-backups -- bash -c 'sha256sum < "$0"' "$backup/$snapshot")
 
+for workload in "${workloads[@]}"; do
+    replicas=$(running "$workload")
+    noted=$(replicas_of "$workload")
+    if ((replicas == 0)) && [[ -z $noted ]]; then
+        echo "$workload has no pods, and nothing says how many it shall have: scale it first" >&2
+        exit 1
+    fi
+done
+
 no_backups() { on_cluster patch cronjob zookeeper-backup -p "{\"spec\": {\"suspend\": $1}}"; }
 
 echo "== everything stops"
 no_backups true
 for workload in "${workloads[@]}"; do
-    replicas=$(on_cluster get "$workload" -o 'jsonpath={.spec.replicas}')
-    if ((replicas > 0)); then # It is 0 if this has been run before.
+    replicas=$(running "$workload")
+    noted=$(replicas_of "$workload") # By a run that did not end, which may have left fewer of them.
+    if ((replicas > ${noted:-0})); then
         on_cluster annotate --overwrite "$workload" "fencelog.io/replicas=$replicas"
     fi
     on_cluster scale "$workload" --replicas=0
 done
-replicas_of() { on_cluster get "$1" -o 'jsonpath={.metadata.annotations.fencelog\.io/replicas}'; }
 has_ended() { on_cluster wait --for=delete pod -l "app.kubernetes.io/name in ($1)" --timeout=300s; }
 has_ended 'broker, autorecovery, bookie, zookeeper'
 servers=$(replicas_of statefulset/zookeeper)
 
-for ((server = 0; server < servers; server++)); do
-    if ! on_cluster get pvc "data-zookeeper-$server" "log-zookeeper-$server"; then
-        echo "== the StatefulSet makes volumes"
-        on_cluster scale statefulset/zookeeper --replicas="$servers"
-        until on_cluster get pvc {data,log}-zookeeper-"$((servers - 1))"; do sleep 2; done
-        on_cluster scale statefulset/zookeeper --replicas=0
-        has_ended zookeeper
-        break
-    fi
-done
-
-echo "== the backup is given to zookeeper-0, the others are empty"
-for ((server = 0; server < servers; server++)); do
-    pod=zookeeper-restore-$server
-    make zookeeper_restore.yaml "$image" "$server"
+has_volumes() { on_cluster get pvc "data-zookeeper-$1" "log-zookeeper-$1"; }
+set_aside() { # What a server has; its pod stays.
+    pod=zookeeper-restore-$1
+    make zookeeper_restore.yaml "$image" "$1"
     on_cluster wait --for=condition=ready --timeout=180s "pod/$pod"
     on_cluster exec "$pod" -- bash -euc 'now=$(date -u +%Y-%m-%dT%H-%M-%SZ)
         for volume in /data /datalog; do
             if [[ -e $volume/version-2 ]]; then mv $volume/version-2 $volume/before-$now; fi
         done'
+}
+
+kept=() lost=()
+for ((server = 0; server < servers; server++)); do
+    if has_volumes "$server"; then kept+=("$server"); else lost+=("$server"); fi
+done
+if ((${#lost[@]} > 0)); then
+    echo "== the StatefulSet makes volumes"
+    # Two servers with empty ones are a quorum, for which the third one would give up what it has.
+    for server in ${kept[@]+"${kept[@]}"}; do
+        set_aside "$server"
+        on_cluster delete "pod/$pod" --wait
+    done
+    on_cluster scale statefulset/zookeeper --replicas="$servers"
+    for server in "${lost[@]}"; do
+        until has_volumes "$server"; do sleep 2; done
+    done
+    on_cluster scale statefulset/zookeeper --replicas=0
+    has_ended zookeeper
+fi
+
+echo "== the backup is given to zookeeper-0, the others are empty"
+for ((server = 0; server < servers; server++)); do
+    set_aside "$server"
     if ((server == 0)); then
         on_cluster exec zookeeper-backups -- cat "$backup/$snapshot" |
-            on_cluster exec -i "$pod" -- bash -euc 'mkdir /data/new; cat > /data/new/"$0"' "$snapshot"
+            on_cluster exec -i "$pod" -- bash -euc 'rm -rf /data/new; mkdir /data/new
+                cat > /data/new/"$0"' "$snapshot"
         got=$(on_cluster exec "$pod" -- bash -c 'sha256sum < /data/new/"$0"' "$snapshot")
         [[ $got == "$wanted" ]]
         on_cluster exec "$pod" -- bash -euc 'sync; mv /data/new /data/version-2'

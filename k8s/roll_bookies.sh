@@ -3,7 +3,7 @@
 # copies again. The argument is a command that changes the pods of the StatefulSet:
 #
 #   k8s/roll_bookies.sh kubectl -n fencelog rollout restart statefulset/bookie
-#   k8s/roll_bookies.sh kubectl apply -k overlay -l 'app.kubernetes.io/component!=broker'
+#   k8s/roll_bookies.sh kubectl apply -k overlay -l app.kubernetes.io/component=bookie
 #
 # It may be ended at any time. Then the bookies with lower numbers stay as they are, until it is run
 # again or `partition 0` is set.
@@ -16,7 +16,9 @@ partition() {
         -p "{\"spec\": {\"updateStrategy\": {\"rollingUpdate\": {\"partition\": $1}}}}"
 }
 all_copies_are_there() {
-    in_broker autorecovery status | grep -q '^recent check: 0 ledgers lacked copies' &&
+    # Not through a pipe: a command whose last lines nobody reads would have failed.
+    status=$(in_broker autorecovery status) &&
+        grep -q '^recent check: 0 ledgers lacked copies' <<< "$status" &&
         marked=$(in_broker ledger underreplicated) && [[ -z $marked ]]
 }
 

@@ -29,6 +29,8 @@ ROLES = ("zookeeper", "bookie", "broker", "autorecovery")
 COMPONENTS = ("autoscaling", "backup", "drills")
 CREDENTIALS = "zookeeperCredentials"
 """The value that is the name of a Secret; empty: there is none."""
+PRIORITIES = "priorityClasses"
+"""The value that says whether a release has the classes, which are for all namespaces alike."""
 
 _CONFIGURATION = re.compile(r"^zookeeper-[0-9a-z]{10}$")
 """The name of the ConfigMap that has another name with another ``zoo.cfg``."""
@@ -77,6 +79,7 @@ def values_of(rendered: list[Manifest]) -> Manifest:
     present = {component_of(each) for each in rendered}
     values: Manifest = {name: name in present for name in COMPONENTS}
     values[CREDENTIALS] = ""
+    values[PRIORITIES] = True
     for each in objects(rendered):
         role, spec = each["metadata"]["name"], each.get("spec", {})
         if each["kind"] in ("StatefulSet", "Deployment") and role in ROLES:
@@ -215,8 +218,9 @@ def rendered() -> dict[Path, str]:
         )
     for file, templates in parts.items():
         text = "---\n".join(templates)
-        if file in COMPONENTS:
-            text = f"{{{{- if .Values.{file} }}}}\n{text}{{{{- end }}}}\n"
+        condition = PRIORITIES if file == "priorityclass" else file
+        if condition in (*COMPONENTS, PRIORITIES):
+            text = f"{{{{- if .Values.{condition} }}}}\n{text}{{{{- end }}}}\n"
         found[HERE / "templates" / f"{file}.yaml"] = _WRITTEN + text
     return found
 

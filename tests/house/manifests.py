@@ -7,12 +7,22 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import yaml
+from kubernetes_validate import utils
 
 Manifest = dict[str, Any]
+
+_OLDEST, _NEWEST = 27, int(kubernetes_validate.latest_version().split(".")[1])
+VERSIONS = tuple(f"1.{minor}" for minor in range(_OLDEST, _NEWEST + 1))
+"""Each Kubernetes that the manifests are for, up to the newest whose schema is known."""
+
+# The definitions of a version, 1.8 MB, would be read for each object anew.
+utils.schema_contents = lru_cache(maxsize=64)(utils.schema_contents)
 
 KUSTOMIZATION_KEYS = {
     *("apiVersion", "kind", "namespace", "labels", "images", "resources", "configMapGenerator")

@@ -3,8 +3,10 @@ policies, and true to the command line; and what k8s/jobs has besides."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -15,6 +17,7 @@ from typer.main import get_command
 from fencelog.api.cli.main import application
 from k8s.helm.render import with_credentials
 from tests.house.manifests import (
+    VERSIONS,
     Manifest,
     by_title,
     containers,
@@ -28,7 +31,6 @@ from tests.processes.k8s.document import block
 from tests.support.house import ROOT
 
 K8S = ROOT / "k8s"
-VERSIONS = ("1.27", kubernetes_validate.latest_version())
 
 PLAIN = "zk://zookeeper:2181/fencelog"
 WITH_CREDENTIALS = f"{PLAIN}?credentials=/zookeeper/users"
@@ -82,7 +84,7 @@ def assert_restricted(manifest: Manifest) -> None:
 def parsed(arguments: list[str]) -> Any:
     """The parameters of a command; what is not known is refused."""
     command: Any = get_command(application())
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and not arguments[0].startswith("--"):
         command = command.commands[arguments.pop(0)]
     return command.make_context(command.name, arguments).params
 
@@ -150,6 +152,7 @@ def test_a_backup_reaches_the_servers_and_has_their_configuration(
     mounted = [configuration(each) for each in (backup, zookeeper)]
     assert mounted[0] == mounted[1]
     assert containers_image(backup) == containers_image(zookeeper)
+    assert heap_of(backup) == heap_of(zookeeper)
     # No Service leads clients to an observer.
     for service in (each for each in rendered if each["kind"] == "Service"):
         assert not selects(service["spec"]["selector"], pod_labels(backup))
@@ -191,6 +194,29 @@ def assert_has_the_credentials(workload: Manifest) -> None:
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
 
 
+@NEEDS_KUBECTL
+def test_all_that_serve_accept_two_secrets_as_documented(tmp_path: Path) -> None:
+    overlay = yaml.safe_load(block("# overlay/kustomization.yaml\nsecretGenerator").text)
+    overlay["resources"] = [os.path.relpath(K8S / "base", os.path.realpath(tmp_path))]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
+    for name in ("secret", "accepted"):
+        (tmp_path / name).write_text(name * 8, "utf-8")
+    made = by_kind(kubectl_renders(tmp_path))
+    (secret,) = (title(each) for each in made.values() if each["kind"] == "Secret")
+    accepting = {"StatefulSet/bookie": True, "Deployment/broker": True}
+    for name, accepts in {**accepting, "Deployment/autorecovery": False}.items():
+        (volume,) = (each for each in pod_spec(made[name])["volumes"] if each["name"] == "secret")
+        assert f"Secret/{volume['secret']['secretName']}" == secret
+        (container,) = pod_spec(made[name])["containers"]
+        mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        params = parsed(list(container["args"]))
+        assert str(params["secret_file"]) == f"{mounts['secret']}/secret"
+        accepted = f"{mounts['secret']}/accepted" if accepts else "None"
+        assert str(params.get("accept_secret_file")) == accepted
+        security = pod_spec(made[name])["securityContext"]
+        assert security["fsGroup"] == security["runAsGroup"]
+
+
 def by_kind(manifests: list[Manifest]) -> dict[str, Manifest]:
     return {title(each): each for each in manifests}
 
@@ -212,6 +238,13 @@ def configuration(workload: Manifest) -> str:
     )
     assert isinstance(name, str)
     return name
+
+
+def heap_of(workload: Manifest) -> str:
+    (container,) = containers(workload)
+    (flags,) = (each["value"] for each in container["env"] if each["name"] == "SERVER_JVMFLAGS")
+    (limit,) = re.findall(r"-Xmx\w+", flags)
+    return str(limit)
 
 
 def containers_image(workload: Manifest) -> str:

@@ -15,6 +15,8 @@ import yaml
 
 from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered, with_credentials
 from tests.house.manifests import by_title, containers, title
+from tests.processes.k8s.document import block
+from tests.processes.k8s.scenarios.pods import UPDATE_BY_HELM
 
 CHART = K8S / "helm"
 
@@ -92,8 +94,9 @@ def test_values_arrive() -> None:
     assert container["args"][-2:] == ["--allow-host", 'a "name"']
     namespaced = [each for each in made if each["kind"] != "PriorityClass"]
     assert {each["metadata"]["namespace"] for each in namespaced} == {"elsewhere"}
-    images = re.findall(r'"image": "([^"]+)"', json.dumps(made))
-    assert set(images) == {*(given["image"], given["zookeeper"]["image"], given["bookie"]["image"])}
+    assert images_of(made) == {
+        *(given["image"], given["zookeeper"]["image"], given["bookie"]["image"])
+    }
     # The init container is of the same version.
     bookie = by_title(made, "StatefulSet/bookie")
     assert {each["image"] for each in containers(bookie)} == {given["bookie"]["image"]}
@@ -109,9 +112,26 @@ def test_values_arrive() -> None:
     assert names[0] != names[1]
 
 
+def test_an_update_as_documented_leaves_no_earlier_image() -> None:
+    given = values("values_prod")
+    (earlier,) = {found for found in images_of(helm(given)[0]) if "fencelog" in found}
+    for names in re.findall(r"((?:[\w.]+=\$to,?)+)$", block(UPDATE_BY_HELM).text, re.MULTILINE):
+        for name in names.replace("=$to", "").split(","):
+            *roles, last = name.split(".")
+            (given.setdefault(roles[0], {}) if roles else given)[last] = "fencelog:next"
+    found = images_of(helm(given)[0])
+    assert "fencelog:next" in found
+    assert earlier not in found
+
+
+def images_of(made: list[Manifest]) -> set[str]:
+    return set(re.findall(r'"image": "([^"]+)"', json.dumps(made)))
+
+
 def test_a_component_is_there_if_it_is_wanted() -> None:
     given = values("values_prod")
     everything = set(plain(helm(given)[0]))
-    for component, count in (("autoscaling", 1), ("backup", 5), ("drills", 2)):
+    parts = (("autoscaling", 1), ("backup", 5), ("drills", 2), ("priorityClasses", 2))
+    for component, count in parts:
         without = set(plain(helm({**given, component: False})[0]))
         assert len(everything - without) == count, component

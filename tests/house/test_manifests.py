@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from fencelog.api.cli.main import application
 from tests.house.manifests import (
+    VERSIONS,
     Manifest,
     by_title,
     containers,
@@ -26,10 +27,6 @@ from tests.house.manifests import (
 )
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
-
-VERSIONS = ("1.27", kubernetes_validate.latest_version())
-"""The oldest Kubernetes that the base is for, and the newest whose schema is known."""
-
 
 IN_COMPONENTS = {
     *("CronJob/drills", "CronJob/zookeeper-backup", "HorizontalPodAutoscaler/broker"),
@@ -122,6 +119,27 @@ def test_an_overlay_is_valid_and_holds_what_the_base_holds(
     # Without the zone that has the most, three bookies remain.
     bookies = by_title(rendered, "StatefulSet/bookie")["spec"]["replicas"]
     assert bookies - (bookies + 2) // 3 >= 3 if overlay == "prod" else bookies == 3
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_overlay_of_one_node_leaves_something_of_two_cores_and_4_gib() -> None:
+    requested = dict.fromkeys(("cpu", "memory"), 0.0)
+    for workload in kubectl_renders(BASE.parent / "overlays/dev"):
+        if template := pod_template(workload):
+            for container in template["spec"]["containers"]:
+                for resource in requested:
+                    wanted = amount(container["resources"]["requests"][resource])
+                    requested[resource] += workload["spec"]["replicas"] * wanted
+    assert 0 < requested["cpu"] <= 1
+    assert 0 < requested["memory"] <= 2 * 2**30
+
+
+def amount(quantity: str) -> float:
+    """A quantity of Kubernetes as a number."""
+    for suffix, factor in (("m", 1e-3), ("Mi", 2.0**20), ("Gi", 2.0**30)):
+        if quantity.endswith(suffix):
+            return float(quantity.removesuffix(suffix)) * factor
+    return float(quantity)
 
 
 def test_a_bookie_leaves_by_a_job_that_policies_let_through(manifests: list[Manifest]) -> None:
@@ -271,6 +289,16 @@ def test_bookies_are_probed_over_http(manifests: list[Manifest]) -> None:
         for kind in ("startup", "readiness", "liveness")
     }
     assert paths == {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"}
+
+
+def test_a_process_that_hangs_does_not_get_the_time_of_a_clean_stop(
+    manifests: list[Manifest],
+) -> None:
+    for name in ("StatefulSet/bookie", "Deployment/broker"):
+        workload = by_title(manifests, name)
+        *_, container = containers(workload)
+        grace_s = workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert container["livenessProbe"]["terminationGracePeriodSeconds"] <= 10 < grace_s
 
 
 def test_all_are_spread_over_zones_and_have_a_priority(

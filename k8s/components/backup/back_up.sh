@@ -14,14 +14,18 @@ place=/tmp/observer
 observer=255 # More than any server has: of two, the one with the larger number connects.
 mkdir -p "$place/data"
 echo "$observer" > "$place/data/myid"
+# Without what servers have for clients: this has none, and may have no certificate.
 while read -r line; do
     case $line in
-        dataDir=* | dataLogDir=* | metricsProvider.*) ;;
+        dataDir=* | dataLogDir=* | metricsProvider.* | clientPort* | secureClientPort*) ;;
+        serverCnxnFactory=* | ssl.keyStore.* | ssl.trustStore.* | ssl.clientAuth=*) ;;
         *) echo "$line" ;;
     esac
 done < /conf/zoo.cfg > "$place/zoo.cfg"
 cat >> "$place/zoo.cfg" << END
 dataDir=$place/data
+clientPort=2181
+clientPortAddress=127.0.0.1
 peerType=observer
 server.$observer=127.0.0.1:2888:3888:observer
 END

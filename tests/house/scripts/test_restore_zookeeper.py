@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.house.scripts.kubectl import run_script
 
 KUBECTL = """#!/bin/bash
 shift 2 # -n fencelog
 echo "$*" | tr '\\n' ' ' | sed 's/ $/\\n/' >> "$PLACE/calls"
 case "$*" in
-    *spec.replicas*) if [[ -e $PLACE/stopped ]]; then printf 0; else printf 3; fi ;;
-    *annotations*) printf 3 ;;
+    *spec.replicas*) cat "$PLACE/replicas/$2" ;;
+    *annotations*) cat "$PLACE/notes/$2" ;;
+    "annotate --overwrite"*) printf "${4#*=}" > "$PLACE/notes/$3" ;;
+    annotate*) : > "$PLACE/notes/$2" ;;
+    scale*) printf "${3#*=}" > "$PLACE/replicas/$2"
+        if [[ $2 == */zookeeper && $3 != *=0 ]]; then rm -rf "$PLACE/lost"; fi ;;
     *args*) printf 'zk://z:1/x?a=b&c=d' ;;
     *secretName*) printf zookeeper-credentials-1 ;;
     *jsonpath*containers*) printf image:1 ;;
-    "get pvc"*) if [[ -e $PLACE/volumes-are-gone ]]; then rm "$PLACE/volumes-are-gone"; false; fi ;;
+    "get pvc data-zookeeper-"*) [[ ! -e $PLACE/lost/${3##*-} ]] ;;
     "create -f -") sed -n 's/^  \\(name\\|generateName\\): /create /p; s/.*claimName: /claim /p
         s/.*secretName: /secret /p; s/^ *- zk:/url zk:/p' \\
         >> "$PLACE/calls"; echo "job.batch/skip-ledger-ids-x created" ;;
@@ -24,14 +30,27 @@ case "$*" in
     "exec zookeeper-backups"*sha256sum*) echo good ;;
     *sha256sum*) if [[ -e $PLACE/damaged ]]; then echo bad; else echo good; fi ;;
     "exec zookeeper-backups"*cat*) echo content ;;
-    "exec -i zookeeper-restore-0"*) cat > "$PLACE/given" ;;
+    "exec -i zookeeper-restore-0"*) bash -euc "${7//\\/data/$PLACE/data}" "$8" ;;
     "exec zookeeper-backups -- ls"*) echo 2026-11-23T20-15-00Z ;;
 esac
 """
 
 
-def restore(place: Path, *arguments: str) -> tuple[int, str, list[str]]:
-    """The exit code, the output, and each call of kubectl."""
+ROLES = ("deployment/broker", "deployment/autorecovery", "statefulset/bookie")
+ZOOKEEPER = "statefulset/zookeeper"
+
+
+def restore(place: Path, *arguments: str, zookeeper: int = 3) -> tuple[int, str, list[str]]:
+    """The exit code, the output, and each call of kubectl. ``zookeeper``: its servers that run now;
+    of the others there are three each. What a run before has noted stays."""
+    for folder in ("replicas", "notes"):
+        for workload in (*ROLES, ZOOKEEPER):
+            (place / folder / workload).parent.mkdir(parents=True, exist_ok=True)
+            (place / folder / workload).touch()
+    for workload in (*ROLES, ZOOKEEPER):
+        running = zookeeper if workload == ZOOKEEPER else 3
+        (place / "replicas" / workload).write_text(str(running), "utf-8")
+    (place / "data").mkdir(exist_ok=True)
     return run_script(place, KUBECTL, "restore_zookeeper.sh", *arguments)
 
 
@@ -66,7 +85,7 @@ def test_all_stop_before_and_start_after(tmp_path: Path) -> None:
         *("zookeeper=2", "zookeeper=3"),
         *("bookie=3", "autorecovery=3", "broker=3"),
     ]
-    assert (tmp_path / "given").read_text("utf-8") == "content\n"
+    assert (tmp_path / "data/new/snapshot.12").read_text("utf-8") == "content\n"
     stopped = place_of(calls, "wait --for=delete pod -l app.kubernetes.io/name in (broker, ")
     first = place_of(calls, "create zookeeper-restore-0")
     starts = place_of(calls, "scale statefulset/zookeeper --replicas=2")
@@ -106,16 +125,44 @@ def test_a_snapshot_that_arrives_damaged_is_not_started_with(tmp_path: Path) -> 
     assert calls[-1].startswith("delete pod")
 
 
-def test_a_second_run_knows_how_many_there_were(tmp_path: Path) -> None:
-    (tmp_path / "stopped").touch()
-    code, _, calls = restore(tmp_path, BACKUP)
-    assert code == 0
-    assert not any(call.startswith("annotate --overwrite") for call in calls)
-    assert scaled(calls)[-3:] == ["bookie=3", "autorecovery=3", "broker=3"]
+@pytest.mark.parametrize("left", [0, 2, 3])
+def test_a_second_run_knows_how_many_there_were(tmp_path: Path, left: int) -> None:
+    (tmp_path / "notes" / ZOOKEEPER).parent.mkdir(parents=True)
+    (tmp_path / "notes" / ZOOKEEPER).write_text("3", "utf-8")
+    (tmp_path / "data/new").mkdir(parents=True)
+    (tmp_path / "data/new/snapshot.11").touch()  # The first run ended while this was copied.
+    code, output, calls = restore(tmp_path, BACKUP, zookeeper=left)
+    assert code == 0, output
+    assert f"annotate --overwrite {ZOOKEEPER} fencelog.io/replicas={left}" not in calls
+    assert "claim data-zookeeper-2" in calls
+    assert scaled(calls)[-4:] == ["zookeeper=3", "bookie=3", "autorecovery=3", "broker=3"]
+    assert [path.name for path in (tmp_path / "data/new").iterdir()] == ["snapshot.12"]
+    assert {path.read_text("utf-8") for path in (tmp_path / "notes").glob("*/*")} == {""}
 
 
-def test_volumes_that_are_gone_are_made_by_the_stateful_set(tmp_path: Path) -> None:
-    (tmp_path / "volumes-are-gone").touch()
+def test_a_note_that_is_too_low_is_one_of_another_time(tmp_path: Path) -> None:
+    (tmp_path / "notes" / ZOOKEEPER).parent.mkdir(parents=True)
+    (tmp_path / "notes" / ZOOKEEPER).write_text("3", "utf-8")
+    _, _, calls = restore(tmp_path, BACKUP, zookeeper=5)
+    assert "claim data-zookeeper-4" in calls
+    assert scaled(calls)[4:6] == ["zookeeper=3", "zookeeper=5"]
+
+
+def test_nothing_is_stopped_that_nobody_could_start_again(tmp_path: Path) -> None:
+    code, output, calls = restore(tmp_path, BACKUP, zookeeper=0)
+    assert code == 1
+    assert f"{ZOOKEEPER} has no pods, and nothing says how many" in output
+    assert scaled(calls) == []
+    assert not any(call.startswith(("annotate", "patch")) for call in calls)
+    assert calls[-1].startswith("delete pod")
+
+
+@pytest.mark.parametrize("lost", [(0, 1, 2), (0, 1), (2,)])
+def test_volumes_that_are_gone_are_made_by_the_stateful_set(
+    tmp_path: Path, lost: tuple[int, ...]
+) -> None:
+    for server in lost:
+        (tmp_path / "lost" / str(server)).mkdir(parents=True)
     code, output, calls = restore(tmp_path, BACKUP)
     assert code == 0, output
     made = ["zookeeper=3", "zookeeper=0"]
@@ -123,4 +170,11 @@ def test_volumes_that_are_gone_are_made_by_the_stateful_set(tmp_path: Path) -> N
     stopped = calls.index(
         "wait --for=delete pod -l app.kubernetes.io/name in (zookeeper) --timeout=300s"
     )
-    assert stopped < place_of(calls, "create zookeeper-restore-0")
+    # What others have is out of the way by then, or they would follow those that have nothing.
+    begun = calls.index("scale statefulset/zookeeper --replicas=3")
+    for server in range(3):
+        aside = place_of(calls, f"exec zookeeper-restore-{server} -- bash -euc now=")
+        assert (aside < begun) is (server not in lost)
+    again = [n for n, call in enumerate(calls) if call == "create zookeeper-restore-0"]
+    assert stopped < again[-1]
+    assert sum("before-$now" in call for call in calls) == 3 + 3 - len(lost)

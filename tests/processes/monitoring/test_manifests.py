@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.house.manifests import Manifest, containers, pod_template, render
+from tests.house.manifests import VERSIONS, Manifest, containers, pod_template, render
 from tests.processes.monitoring.prometheus import DASHBOARDS, MONITORING
 from tests.support.house import ROOT
 
@@ -94,7 +94,7 @@ def test_zookeeper_shows_metrics_at_the_port_that_is_asked(base: list[Manifest])
         )
 
 
-@pytest.mark.parametrize("version", ["1.27", kubernetes_validate.latest_version()])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_policy_is_valid(version: str) -> None:
     for policy in read("network.yaml"):
         assert kubernetes_validate.validate(policy, version, strict=True)
