@@ -32,7 +32,11 @@ RUNBOOKS = (
     "A lost bookie",
     "A lost zone",
     "A stuck repair",
+    "Adding bookies",
     "Decommissioning a bookie",
+    "Garbage and compaction",
+    "Scrubbing",
+    "Full disks, and read-only bookies",
 )
 HEADING = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -228,6 +232,26 @@ STEPS: dict[str, tuple[Step, ...]] = {
         ),
         Step("fencelog bookie format --data DATA --yes"),
     ),
+    "Garbage and compaction": (
+        Step("fencelog bookies gc bookie-1 --metadata $M"),
+        Step("fencelog bookies gc bookie-1 --threshold 0.9 --metadata $M"),
+        Step("fencelog bookies compaction bookie-1 suspend --metadata $M"),
+        Step("fencelog bookies compaction bookie-1 resume --metadata $M"),
+    ),
+    "Scrubbing": (
+        Step("fencelog bookies scrub bookie-1 --metadata $M"),
+        Step(
+            "fencelog bookies scrub bookie-1 --ledger 4711 --metadata $M",
+            "",
+            lambda operator: operator.write_ledger("bookie-1"),
+        ),
+    ),
+    "Full disks, and read-only bookies": (
+        Step(
+            "fencelog bookies read-only bookie-1 on --metadata $M",
+            r"bookie-1 is read-only \(reason: operator\)",
+        ),
+    ),
 }
 
 
@@ -244,6 +268,7 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
 
 @pytest.mark.parametrize("runbook", RUNBOOKS)
 def test_no_command_of_a_runbook_is_left_out(runbook: str) -> None:
+    assert STEPS.keys() == set(RUNBOOKS), "each of them is run"
     assert [step.command for step in STEPS[runbook]] == commands_of(runbook)
 
 

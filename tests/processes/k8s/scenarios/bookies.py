@@ -17,7 +17,8 @@ MORE_BOOKIES = f"{BOOKIES_OF_OVERLAY}kubectl -n fencelog rollout"
 DECOMMISSION = "k8s/decommission.sh"
 FEWER_BOOKIES = f"{BOOKIES_OF_OVERLAY}kubectl -n fencelog wait"
 RESIZED = "kubectl -n fencelog delete statefulset/bookie --cascade=orphan"
-TYPED = (MORE_BOOKIES, DECOMMISSION, FEWER_BOOKIES, RESIZED)
+BALANCE = "fencelog bookies list --metadata $M                    # the new ones"
+TYPED = (MORE_BOOKIES, DECOMMISSION, FEWER_BOOKIES, RESIZED, BALANCE)
 
 
 def set_racks(installed: Installation) -> None:
@@ -37,6 +38,8 @@ def add_bookies(installed: Installation) -> None:
     installed.wait_ready()
     if (left := len(installed.pods("bookie"))) != 5:
         raise CommandFailed(f"{left} bookies are left after another apply")
+    if "bookie-4" not in installed.cluster.type(block(BALANCE).text):
+        raise CommandFailed("bookie-4 is not registered")
     time.sleep(10)
 
 

@@ -9,6 +9,7 @@ from tests.processes.k8s.scenarios import (
     bookies,
     components,
     credentials,
+    healing,
     nodes,
     pods,
     zookeeper,
@@ -30,6 +31,7 @@ TYPED = (
     *zookeeper.TYPED,
     *components.TYPED,
     *credentials.TYPED,
+    *healing.TYPED,
 )
 """The blocks of OPERATIONS.md that scenarios run, by their beginnings."""
 
@@ -51,6 +53,7 @@ SCENARIOS = (
     Scenario("new-tag", pods.update(NEXT_TAG), UNNOTICED, updates=True, kinds=EVERYWHERE),
     Scenario("roll-back", pods.update(TAG), UNNOTICED, updates=True, kinds=EVERYWHERE),
     Scenario("mix-versions", pods.mix_versions, UNNOTICED, updates=True),
+    Scenario("drain-broker", pods.drain_broker, UNNOTICED, kinds=OF_SEVERAL),
     Scenario("kill-bookie", pods.kill_bookie, UNNOTICED, kinds=EVERYWHERE),
     Scenario("replace-disk", pods.replace_disk, UNNOTICED, kinds=EVERYWHERE),
     Scenario("kill-broker", pods.kill_broker, LOST_OWNER, kinds=OF_SEVERAL),
@@ -59,6 +62,8 @@ SCENARIOS = (
     Scenario("refuse-removal", bookies.refuse_removal, UNNOTICED, kinds=OF_THREE_BOOKIES),
     Scenario("set-racks", bookies.set_racks, UNNOTICED, kinds=(BASE,)),
     Scenario("add-bookies", bookies.add_bookies, UNNOTICED, needs="set-racks", kinds=(BASE,)),
+    Scenario("stop-adds", healing.stop_adds, UNNOTICED, needs="add-bookies"),
+    Scenario("follow-repairs", healing.follow_repairs, UNNOTICED, needs="add-bookies"),
     Scenario("cut-node", nodes.cut_node, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("cut-leader", nodes.cut_leader, LOST_NODE, needs="add-bookies", breaks_nodes=True),
     Scenario("pause-node", nodes.pause_node, PAUSED_NODE, needs="add-bookies", breaks_nodes=True),

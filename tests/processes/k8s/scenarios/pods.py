@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ import yaml
 
 from tests.processes.k8s.cluster import CommandFailed, wait_until
 from tests.processes.k8s.document import block, part
-from tests.processes.k8s.installation import HELM, NEXT_TAG, PROD, Installation
+from tests.processes.k8s.installation import HELM, NEXT_TAG, PROD, TOPIC, Installation
 from tests.processes.k8s.scenarios.scenario import owner_of
 
 FIRST_START = "kubectl apply -k overlay\n"
@@ -20,7 +21,11 @@ UPDATE = "kubectl apply -k overlay -l '!"
 FIRST_START_BY_HELM = "kubectl create namespace fencelog"
 UPDATE_BY_HELM = "to=registry.example.org/fencelog:0.1.1"
 REPAIR = "kubectl -n fencelog run repair"
-TYPED = (FIRST_START, RACKS, RESTART, ROLL, UPDATE, REPAIR, FIRST_START_BY_HELM, UPDATE_BY_HELM)
+DRAIN = "fencelog brokers list"
+TYPED = (
+    *(FIRST_START, RACKS, RESTART, ROLL, UPDATE, REPAIR, DRAIN),
+    *(FIRST_START_BY_HELM, UPDATE_BY_HELM),
+)
 
 QUIET_S = 45.0
 MIXED_S = 60.0
@@ -58,6 +63,16 @@ def restart(workload: str) -> Callable[[Installation], None]:
 def roll_bookies(installed: Installation) -> None:
     """Each bookie waits until the copies of the one before it are there."""
     installed.cluster.type(block(ROLL).text, timeout_s=1800)
+
+
+def drain_broker(installed: Installation) -> None:
+    """The broker of a pod, which has the pod's name, is emptied, and takes partitions again."""
+    drained = owner_of(installed, 0)
+    # Its partition is moved back to it: of two brokers, the other one has all of them by then.
+    typed = re.sub(r"\bbroker-[12]\b", drained, block(DRAIN).text)
+    installed.cluster.type(typed.replace("default/orders", TOPIC))
+    if (owner := owner_of(installed, 0)) != drained:
+        raise CommandFailed(f"partition 0 is at {owner}, and was moved to {drained}")
 
 
 def update(tag: str) -> Callable[[Installation], None]:

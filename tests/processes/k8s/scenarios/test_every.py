@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fencelog.api.processes.rack import rack_of
 from fencelog.ledgers.metastore.zookeeper_credentials import credentials_from
 from fencelog.ledgers.metastore.zookeeper_wire import CREATORS_ALONE, OPEN_TO_ALL
+from fencelog.ledgers.rpc.bookie_port import DEFAULT_RACK
 from tests.processes.k8s.cluster import CommandFailed
 from tests.processes.k8s.document import OPERATIONS, block, blocks, part
 from tests.processes.k8s.installation import BASE, DEV, HELM, NEXT_TAG, PROD, REGISTRY, TAG
@@ -28,6 +31,7 @@ from tests.processes.k8s.scenarios.every import SCENARIOS, TYPED, choose_scenari
 from tests.processes.k8s.scenarios.pods import (
     FIRST_START,
     FIRST_START_BY_HELM,
+    RACKS,
     REPAIR,
     RESTART,
     ROLL,
@@ -37,13 +41,36 @@ from tests.processes.k8s.scenarios.pods import (
 from tests.processes.k8s.scenarios.scenario import UNNOTICED, expect_refusal
 from tests.processes.k8s.scenarios.zookeeper import RESIZE_ZOOKEEPER, RESTORE, SERVER_LIST
 
+BY_PROCESSES = "tests/processes/test_runbooks.py runs it"
 NOT_TYPED = {
+    "docker build": "takes a registry; `make image` makes what is installed",
+    "fencelog metadata init": "without Kubernetes",
+    'echo "fencelog:$(openssl rand -hex 32)" > overlay/zookeeper-users': "new clusters alone; "
+    "`protect-zookeeper` changes one",
+    "M='zks://": "the base has no port for TLS: tests/conformance",
+    "fencelog namespace set": "topics are not about Kubernetes",
+    "fencelog topic trim": "topics are not about Kubernetes",
+    "fencelog topic sweep": "topics are not about Kubernetes",
+    "fencelog cookie list --metadata $M\n": "`replace-disk` needs the cookie that it shows",
+    "fencelog cookie repair": "`replace-disk` runs it in a pod",
+    "fencelog check --metadata $M     ": "every scenario ends with it",
+    "fencelog bookies status": "no bookie is in limbo for long",
+    "fencelog ledger recover": "nothing is ever lost",
+    "fencelog bookie verify": "the image has no shell, and a volume one pod",
+    "fencelog bookies scrub": BY_PROCESSES,
+    "fencelog autorecovery --metadata": BY_PROCESSES,
+    "fencelog bookies list --metadata $M                    # it is not": BY_PROCESSES,
+    "fencelog bookie decommission": BY_PROCESSES,
+    "fencelog cookie list --metadata $M    ": BY_PROCESSES,
+    "fencelog drill all": "`run-drills` runs those that spare the cluster; `make drills` all",
+    "make k8s-test": "is what runs",
+    "python k8s/monitoring/render.py": "tests/processes/monitoring",
     "kubectl -n fencelog exec deployment/broker": "the test's own `fencelog` is this command",
     "kubectl delete node NODE": "its disks are lost for good; `replace-disk` plays what follows",
     "for number in 0 1 2": "volumes of the lab cannot be enlarged; `resize-volumes` plays the rest",
     "kubectl apply -k k8s/monitoring": "needs the kinds of the Prometheus operator",
 }
-"""Blocks with kubectl that no scenario runs, and why."""
+"""Blocks that no scenario runs, and why."""
 
 
 def names(*given: str) -> list[str]:
@@ -117,6 +144,8 @@ def test_a_planned_change_may_not_be_noticed() -> None:
         "restart-bookies",
         "restart-brokers",
         "new-tag",
+        "drain-broker",
+        "stop-adds",
         "drain-node",
         "rotate-secret",
         "protect-zookeeper",
@@ -129,8 +158,8 @@ def test_names_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.split() == names()
 
 
-def test_every_block_with_kubectl_is_run_or_excused() -> None:
-    found = [each.text for each in blocks() if each.language == "bash" and "kubectl" in each.text]
+def test_every_block_is_run_or_excused() -> None:
+    found = [each.text for each in blocks() if each.language == "bash"]
     left_out = [text for text in found if not text.startswith((*TYPED, *NOT_TYPED))]
     assert left_out == []
     for begins in NOT_TYPED:
@@ -139,8 +168,7 @@ def test_every_block_with_kubectl_is_run_or_excused() -> None:
 
 @pytest.mark.parametrize("begins", TYPED)
 def test_every_block_that_is_run_is_there(begins: str) -> None:
-    heading = "A lost zone" if begins.startswith("fencelog ") else None
-    assert block(begins, heading=heading).language == "bash"
+    assert block(begins).language == "bash"
 
 
 def test_the_number_of_bookies_is_changed_in_the_overlay_alone() -> None:
@@ -186,6 +214,24 @@ def test_a_restore_names_a_backup_as_backups_are_named() -> None:
 
 def test_a_repair_has_the_name_of_a_node_to_be_put_in() -> None:
     assert block(REPAIR).text.count("NODE-OF-BOOKIE-1") == 1
+
+
+NODES = """#!/bin/bash
+case "$*" in
+    *custom-columns=*) printf 'node1   a\\nnode2   <none>\\n' ;;
+    "get nodes"*) printf 'node1   Ready   5d   v1.34.1   a\\nnode2   Ready   5d   v1.34.1   \\n' ;;
+esac
+"""
+
+
+def test_a_node_without_a_zone_is_in_the_rack_of_all(tmp_path: Path) -> None:
+    (tmp_path / "kubectl").write_text(NODES, "utf-8")
+    (tmp_path / "kubectl").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    command = ["bash", "-euo", "pipefail", "-c", block(RACKS).text]
+    subprocess.run(command, cwd=tmp_path, env={"PATH": path}, check=True)
+    mapping = (tmp_path / "racks").read_text("utf-8")
+    assert [rack_of("", node, mapping) for node in ("node1", "node2")] == ["a", DEFAULT_RACK]
 
 
 def test_components_are_those_that_there_are() -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from tests.processes.k8s.cluster import CommandFailed, wait_until
 from tests.processes.k8s.document import block
-from tests.processes.k8s.installation import PARTITIONS, Installation
+from tests.processes.k8s.installation import PARTITIONS, TOPIC, WHOLE_S, Installation
 from tests.processes.k8s.scenarios.components import BACKUP_NAME, back_up
 from tests.processes.k8s.scenarios.scenario import is_ready, owner_of
 
@@ -18,7 +18,8 @@ SERVERS = "kubectl -n fencelog get pods -l app.kubernetes.io/name=zookeeper"
 SERVER_LIST = "# overlay/kustomization.yaml\nconfigMapGenerator"
 RESIZE_ZOOKEEPER = "echo server.4="
 RESTORE = "k8s/restore_zookeeper.sh "
-TYPED = (SERVERS, RESIZE_ZOOKEEPER, RESTORE)
+AFTER_RESTORE = "fencelog check --metadata $M\n"
+TYPED = (SERVERS, RESIZE_ZOOKEEPER, RESTORE, AFTER_RESTORE)
 
 ZOOKEEPER_S = 300.0
 
@@ -55,6 +56,9 @@ def lose_zookeeper(installed: Installation) -> None:
     if name not in cluster.type(typed.splitlines()[0]):
         raise CommandFailed(f"{name} is not among the backups")
     cluster.type(BACKUP_NAME.sub(name, typed.splitlines()[1]))
+    # What was in flight when everything stopped lacks copies for a minute.
+    said = block(AFTER_RESTORE).text
+    wait_until(lambda: TOPIC in cluster.type(said), "every copy is there", timeout_s=WHOLE_S)
 
 
 def resize_zookeeper(installed: Installation) -> None:
