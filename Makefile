@@ -48,6 +48,16 @@ bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
 	@$(BIN)/fencelog bench routes $(ARGS)
 	@$(BIN)/fencelog bench read $(ARGS)
 
+# COMPILED=1 with any of these runs the service with compiled modules.
+ifdef COMPILED
+run demo bench drills: private export PYTHONPATH := $(CURDIR)/build/compiled
+run demo bench drills: build/compiled/.built
+endif
+
+.PHONY: bench-compiled
+bench-compiled: build/compiled/.built  ## Measure what compiled modules save (TOPICS="10 1000")
+	@$(BIN)/python -m tests.bench.compiled_cost $(TOPICS)
+
 .PHONY: bench-audit
 bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers (LEDGERS="1000 5000")
 	@$(BIN)/python -m tests.bench.audit_scale $(LEDGERS)
@@ -169,6 +179,17 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 # Bytecode, also where Python itself is told to write none: without it a start takes twice as long.
 $(VENV)/.compiled: $(VENV)/.installed $(SOURCES)
 	@$(BIN)/python -m compileall -q $(PACKAGES)
+	@touch $@
+
+# A wheel for this machine whose hot modules are compiled, and a directory with it (COMPILED=1).
+.PHONY: compiled
+compiled: build/compiled/.built  ## Compile the modules that appends pass, with mypyc and a C compiler
+
+build/compiled/.built: $(VENV)/.installed-all setup.py pyproject.toml $(SOURCES)
+	@echo "Compiling into build/compiled, which takes minutes"
+	@rm -rf build/compiled build/wheels
+	@FENCELOG_COMPILED=1 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheels .
+	@$(PIP) install --no-deps --target build/compiled build/wheels/*.whl
 	@touch $@
 
 # Spark finds data sources by looking into directories; an editable install puts nothing into them.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -116,7 +119,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     copy = tmp_path_factory.mktemp("source")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     subprocess.run(
@@ -174,3 +177,53 @@ def test_mypy_and_the_make_file_know_every_package(pyproject: dict[str, Any]) ->
     assert set(pyproject["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) >= set(
         PACKAGES
     )
+
+
+@pytest.fixture(scope="module")
+def compiled(pyproject: dict[str, Any]) -> dict[str, str]:
+    """The modules that ``make compiled`` compiles, and why."""
+    modules: dict[str, str] = pyproject["tool"]["fencelog"]["compiled"]
+    return modules
+
+
+def test_each_module_that_is_compiled_exists_and_has_a_reason(compiled: dict[str, str]) -> None:
+    for module, reason in compiled.items():
+        assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
+        assert reason, module
+    assert list(compiled) == sorted(compiled)
+
+
+def structs_of(sources: list[Source]) -> Iterator[type]:
+    """Yield the classes of msgspec in these modules."""
+    for source in sources:
+        names = [
+            node.name
+            for node in source.tree.body
+            if isinstance(node, ast.ClassDef)
+            if not {"Struct", "msgspec.Struct"}.isdisjoint(map(ast.unparse, node.bases))
+        ]
+        if names:
+            module = importlib.import_module(source.module)
+            yield from (getattr(module, name) for name in names)
+
+
+def classes_in(info: object) -> Iterator[type]:
+    """Yield the classes of which msgspec makes objects, for a type that it reads."""
+    if (cls := getattr(info, "cls", None)) is not None:
+        yield cls
+    for name in getattr(info, "__struct_fields__", ()):
+        part = getattr(info, name)
+        for each in part if isinstance(part, tuple) else (part,):
+            yield from classes_in(each)
+
+
+def test_msgspec_reads_no_class_that_is_compiled(
+    package_sources: list[Source], compiled: dict[str, str]
+) -> None:
+    # Of annotations that mypyc cannot evaluate it leaves ``type``, and msgspec reads by them.
+    read = msgspec.inspect.multi_type_info(list(structs_of(package_sources)))
+    modules = {
+        cls.__module__.removeprefix("fencelog.") for info in read for cls in classes_in(info)
+    }
+    assert "broker.append.conditions" in modules
+    assert modules.isdisjoint(compiled)
