@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,6 +15,8 @@ from fencelog.api.admin.doctor.findings import FindingKind
 from fencelog.api.admin.doctor.observe import ClusterUnderObservation
 from fencelog.api.http.queries import refuse_query
 from fencelog.api.routing.peers import LinkPeers, broker_path
+from fencelog.ledgers.metastore.open import certificates_of
+from fencelog.ledgers.metastore.zookeeper_tls import Certificate, CertificateRole
 
 if TYPE_CHECKING:
     from fencelog.api.admin.autorecovery import AutorecoveryAdmin
@@ -51,13 +54,24 @@ class DoctorReport(BaseModel):
     scanned: bool
 
 
+class ShownCertificate(BaseModel):
+    """A certificate on which the connection of a process to ZooKeeper depends: its own, that of an
+    authority that it trusts, or of a server. ``name``: its file, or the address of the server."""
+
+    role: CertificateRole
+    name: str
+    ends_us: int
+
+
 class BrokerTroubles(BaseModel):
-    """The partitions in trouble at one broker: the first ones, see ``more`` in ``troubles``."""
+    """The partitions in trouble at one broker: the first ones, see ``more`` in ``troubles``; the
+    certificates that it needs."""
 
     broker_id: str
     now_us: int
     draining: bool
     troubles: Json
+    certificates: list[ShownCertificate] = []
 
 
 def service_doctor(
@@ -71,7 +85,7 @@ def service_doctor(
 
     async def ask_broker(broker_id: str, url: str) -> Json:
         if broker_id == broker.config.broker_id:
-            return await own_troubles(broker)
+            return await own_troubles(broker, certificates_of(store))
         return await peers.ask("GET", url, broker_path(broker_id, "/troubles"))
 
     return Doctor(
@@ -81,13 +95,14 @@ def service_doctor(
     )
 
 
-async def own_troubles(broker: Broker) -> Json:
+async def own_troubles(broker: Broker, certificates: Sequence[Certificate]) -> Json:
     """Return what a broker tells a doctor. Raises METADATA_UNAVAILABLE."""
     return {
         "broker_id": broker.config.broker_id,
         "now_us": broker.host.now_us(),
         "draining": broker.is_draining,
         "troubles": msgspec.to_builtins(await broker.troubles()),
+        "certificates": msgspec.to_builtins(certificates),
     }
 
 
@@ -110,4 +125,5 @@ def add_doctor_routes(router: APIRouter, broker: Broker, peers: LinkPeers, docto
         if url is not None:
             path = broker_path(broker_id, "/troubles")
             return BrokerTroubles.model_validate(await peers.ask("GET", url, path))
-        return BrokerTroubles.model_validate(await own_troubles(broker))
+        own = await own_troubles(broker, doctor.certificates())
+        return BrokerTroubles.model_validate(own)

@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from fencelog.api.http.addresses import (
     BOOKIE_RISK,
@@ -38,7 +41,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS
 from fencelog.ledgers.metastore.instance import create_instance, read_instance
-from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.open import certificates_of, open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH, Registration
 from fencelog.ledgers.reader.fan_out import cancel_all
@@ -229,17 +232,15 @@ async def serving_bookie(
         )
         await stack.enter_async_context(services)
         address = advertise or server.address
-        registration = await stack.enter_async_context(
-            _registered(store, bookie, address, rack, host=host)
-        )
-        bookie.status_parts[REGISTRATION] = lambda: {
-            "registered": registration.is_registered,
-            "address": address,
-            "rack": rack,
-        }
+        await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))
         if decommissions is not None:
             await check_not_removed(store, bookie.bookie_id, bookie.incarnation)
         yield bookie, address
+
+
+def _needed_for(store: MetadataStore) -> dict[str, Any]:
+    """Return what the connection to a store depends on, as JSON-compatible values."""
+    return {"certificates": msgspec.to_builtins(certificates_of(store))}
 
 
 def _check_rack(rack: str) -> None:
@@ -286,8 +287,9 @@ async def _peers(
 @contextlib.asynccontextmanager
 async def _registered(
     store: MetadataStore, bookie: Bookie, address: str, rack: str, *, host: Host
-) -> AsyncIterator[Registration]:
-    """Register the bookie, keep its registration up to date, and yield it."""
+) -> AsyncIterator[None]:
+    """Register the bookie, keep its registration up to date, and show it in the bookie's status,
+    with what the connection to the store depends on."""
     started_us = host.now_us()
     look_again = asyncio.Event()
 
@@ -319,9 +321,15 @@ async def _registered(
     bookie.on_read_only[look_again.set] = None  # before it is said whether it is
     try:
         registration = await Registration.start(store, path, await value())
+        bookie.status_parts[REGISTRATION] = lambda: {
+            "registered": registration.is_registered,
+            "address": address,
+            "rack": rack,
+        }
+        bookie.status_parts["metadata"] = lambda: _needed_for(store)
         task = asyncio.create_task(refresh(), name="bookie-registration")
         try:
-            yield registration
+            yield
         finally:
             task.cancel()
             await asyncio.wait([task])

@@ -16,7 +16,11 @@ from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, credentials_from
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
-from fencelog.ledgers.metastore.zookeeper_tls import tls_context
+from fencelog.ledgers.metastore.zookeeper_tls import (
+    Certificate,
+    certificates_of_files,
+    tls_context,
+)
 
 _FILES = ("credentials", "ca", "certificate", "key")
 _OPTIONS = ("session_timeout_ms", *_FILES)
@@ -50,6 +54,11 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
     raise _bad(url, "use memory:, sqlite:PATH, zk:// or zks://host:port,host:port/root")
 
 
+def certificates_of(store: MetadataStore) -> list[Certificate]:
+    """Return the certificates on which the connection to a store depends; none without TLS."""
+    return store.certificates() if isinstance(store, ZooKeeperMetadataStore) else []
+
+
 def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
     try:
         parts = urlsplit(url)
@@ -77,6 +86,8 @@ def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
     path = files.pop("credentials", None)
     credentials = NOBODY if path is None else credentials_from(path)
     tls = tls_context(**{"ca": None, **files}) if parts.scheme == "zks" else None
+    own, ca = files.get("certificate"), files.get("ca")
+    found = [] if tls is None else certificates_of_files(tls, ca=ca, certificate=own)
     return ZooKeeperMetadataStore(
         hosts,
         host=host,
@@ -84,6 +95,7 @@ def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
         session_timeout_ms=int(timeout_ms),
         credentials=credentials,
         tls=tls,
+        certificates=found,
     )
 
 

@@ -49,6 +49,7 @@ from fencelog.ledgers.metastore.zookeeper_incarnations import (
 )
 from fencelog.ledgers.metastore.zookeeper_protection import SetAccess, set_access_of_all
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS, ZooKeeperSession
+from fencelog.ledgers.metastore.zookeeper_tls import Certificate
 from fencelog.ledgers.metastore.zookeeper_wire import (
     OPEN_TO_ALL,
     BadVersionError,
@@ -75,10 +76,11 @@ class ZooKeeperMetadataStore:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         credentials: ZooKeeperCredentials = NOBODY,
         tls: ssl.SSLContext | None = None,
+        certificates: Sequence[Certificate] = (),
     ) -> None:
         """Create a store. ``hosts``: ``host:port``; every path lies below ``root`` ("" or
         "/a/b"); nodes are created with the access list of ``credentials``. ``tls``: without it
-        connections are not encrypted."""
+        connections are not encrypted; ``certificates``: of which it was made."""
         self._session = ZooKeeperSession(
             hosts,
             host=host,
@@ -89,6 +91,7 @@ class ZooKeeperMetadataStore:
             tls=tls,
         )
         self._credentials = credentials
+        self._certificates = certificates
         self._host = host
         self._root = root
         self._watches = WatchTable(self._read_value, self._read_children)
@@ -97,6 +100,11 @@ class ZooKeeperMetadataStore:
     @property
     def session_id(self) -> int:
         return self._session.session_id
+
+    def certificates(self) -> list[Certificate]:
+        """Return those on which connections depend, with that of the server connected last."""
+        shown = self._session.server_certificate
+        return [*self._certificates, *([] if shown is None else [shown])]
 
     async def start(self) -> None:
         await self._session.start()

@@ -12,7 +12,7 @@ import logging
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, cast
 
@@ -135,6 +135,11 @@ class ZooKeeperConnection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def shown_certificate(self) -> Mapping[str, Any] | None:
+        """The certificate of the server, as ``ssl`` describes it; None without TLS."""
+        return None if self._transport is None else self._transport.get_extra_info("peercert")
 
     def send(self, request: Request) -> asyncio.Future[Any]:
         """Send a request, while the connection is open; the future gives its decoded answer, or

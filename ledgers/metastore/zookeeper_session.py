@@ -29,7 +29,12 @@ from fencelog.ledgers.metastore.zookeeper_connection import (
 )
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_names import ServerNames
-from fencelog.ledgers.metastore.zookeeper_tls import why_lost, why_not_trusted
+from fencelog.ledgers.metastore.zookeeper_tls import (
+    Certificate,
+    certificate_of_server,
+    why_lost,
+    why_not_trusted,
+)
 from fencelog.ledgers.metastore.zookeeper_wire import (
     CLOSE,
     NoAuthError,
@@ -98,6 +103,8 @@ class ZooKeeperSession:
         self._identity = SessionIdentity()
         self.session_id = 0
         """Name of the newest session, also while it is not known whether it lives."""
+        self.server_certificate: Certificate | None = None
+        """The certificate of the server that was connected last; None without TLS."""
         self._last_zxid = 0
         self._connection: ZooKeeperConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -249,6 +256,8 @@ class ZooKeeperSession:
             for host in self._hosts:
                 connection = await self._connect(host, attempt_s)
                 if connection is not None:
+                    shown = connection.shown_certificate
+                    self.server_certificate = certificate_of_server(host, shown)
                     delay_s, is_used = _RECONNECT_DELAY_S, True
                     await self._use(connection)
             if is_used:

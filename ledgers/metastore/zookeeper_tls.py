@@ -1,12 +1,45 @@
-"""TLS to ZooKeeper: what a process trusts and shows, and why a handshake failed."""
+"""TLS to ZooKeeper: what a process trusts and shows, when that ends, and why a handshake failed."""
 
 from __future__ import annotations
 
+import re
 import ssl
+from calendar import timegm
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.zookeeper_connection import ConnectionLost
+
+_PEM = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+_VERSION, _LONG_YEAR = 0xA0, 0x18
+"""The tags of the version of a certificate, which may be absent, and of a time whose year has four
+digits."""
+
+_US_PER_S = 1_000_000
+
+
+class CertificateRole(StrEnum):
+    """The roles of certificates: that of the process, of authorities that it trusts, of a
+    server."""
+
+    OWN = "own"
+    AUTHORITY = "authority"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Certificate:
+    """A certificate that a connection depends on. ``name``: its file, or the address of the
+    server."""
+
+    role: CertificateRole
+    name: str
+    ends_us: int
 
 
 def tls_context(
@@ -32,6 +65,58 @@ def tls_context(
         why = f"{files} cannot be used for TLS: {_reason_of(error)}"
         raise FencelogError(ErrorCode.BAD_REQUEST, why) from error
     return context
+
+
+def certificates_of_files(
+    context: ssl.SSLContext, *, ca: Path | None, certificate: Path | None
+) -> list[Certificate]:
+    """Return the certificates that a context was made of: of the process's own chain the one that
+    ends first, and of the authorities the one that ends last. Those that the system trusts are the
+    system's."""
+    found = []
+    if certificate is not None and (listed := _PEM.findall(certificate.read_text("latin-1"))):
+        first_s = min(end_s(ssl.PEM_cert_to_DER_cert(each)) for each in listed)
+        found.append(Certificate(CertificateRole.OWN, str(certificate), first_s * _US_PER_S))
+    if ca is not None and (authorities := context.get_ca_certs()):
+        last_s = max(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in authorities)
+        found.append(Certificate(CertificateRole.AUTHORITY, str(ca), last_s * _US_PER_S))
+    return found
+
+
+def certificate_of_server(address: str, shown: Mapping[str, Any] | None) -> Certificate | None:
+    """Return the certificate of a server, as ``ssl`` describes what it has shown; None without
+    TLS."""
+    if not shown:
+        return None
+    ends_us = ssl.cert_time_to_seconds(shown["notAfter"]) * _US_PER_S
+    return Certificate(CertificateRole.SERVER, address, ends_us)
+
+
+def end_s(der: bytes) -> int:
+    """Return when a certificate ends, in seconds since 1970 (RFC 5280, 4.1)."""
+    _, at, _ = _element(der, 0)
+    _, at, _ = _element(der, at)
+    tag, _, after = _element(der, at)
+    at = after if tag == _VERSION else at
+    for _ in ("serial number", "algorithm", "issuer"):
+        _, _, at = _element(der, at)
+    _, at, _ = _element(der, at)
+    _, _, at = _element(der, at)  # the beginning
+    tag, at, after = _element(der, at)
+    digits = der[at:after].decode("ascii").rstrip("Z")
+    if tag != _LONG_YEAR:
+        digits = f"{20 if digits < '50' else 19}{digits}"
+    places = [digits[:4], *(digits[n : n + 2] for n in range(4, 14, 2))]
+    return timegm(tuple(map(int, places)))
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Return the tag of an element of DER, and where its contents begin and end."""
+    tag, length, begin = der[at], der[at + 1], at + 2
+    if length & 0x80:
+        begin += length & 0x7F
+        length = int.from_bytes(der[at + 2 : begin], "big")
+    return tag, begin, begin + length
 
 
 def why_not_trusted(error: ssl.SSLCertVerificationError) -> str:

@@ -76,6 +76,7 @@ CORES = {
     "api/admin/doctor/bookies_core.py": ["tests/api/admin/doctor/test_bookies_core.py"],
     "api/admin/doctor/brokers_core.py": ["tests/api/admin/doctor/test_brokers_core.py"],
     "api/admin/doctor/partitions_core.py": ["tests/api/admin/doctor/test_partitions_core.py"],
+    "api/admin/doctor/certificates_core.py": ["tests/api/admin/doctor/test_certificates_core.py"],
     "api/admin/doctor/ledgers_core.py": ["tests/api/admin/doctor/test_ledgers_core.py"],
     "api/routing/link_core.py": ["tests/api/routing/test_link_core.py"],
     "api/routing/link_frames.py": ["tests/api/routing/test_link_frames.py"],

@@ -10,6 +10,7 @@ from statistics import median
 
 from fencelog.api.admin.doctor.bookies_core import bookie_findings
 from fencelog.api.admin.doctor.brokers_core import broker_findings
+from fencelog.api.admin.doctor.certificates_core import certificate_findings
 from fencelog.api.admin.doctor.findings import Finding, FindingKind, Severity
 from fencelog.api.admin.doctor.ledgers_core import ledger_findings
 from fencelog.api.admin.doctor.limits import CLOCK_SKEW_MS
@@ -24,6 +25,7 @@ def diagnose(seen: Observations) -> list[Finding]:
         *bookie_findings(seen),
         *ledger_findings(seen),
         *_clocks(seen),
+        *certificate_findings(seen),
     ]
     return sorted(found, key=_rank)
 

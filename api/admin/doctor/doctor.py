@@ -12,6 +12,8 @@ from fencelog.api.admin.doctor.observations import NotAnswered
 from fencelog.api.admin.doctor.observe import ClusterUnderObservation, observe, read_topics
 from fencelog.api.admin.doctor.sightings import Sightings
 from fencelog.broker.registry.topics import TopicInfo
+from fencelog.ledgers.metastore.open import certificates_of
+from fencelog.ledgers.metastore.zookeeper_tls import Certificate
 
 Json = dict[str, Any]
 
@@ -40,6 +42,10 @@ class Doctor:
                 report = await self._examine(scan)
                 self._last[scan] = _now_s(), report
             return report
+
+    def certificates(self) -> list[Certificate]:
+        """Return those on which the connection of this process to the metadata store depends."""
+        return certificates_of(self._cluster.store)
 
     async def _examine(self, scan: bool) -> Json:
         began_s = _now_s()

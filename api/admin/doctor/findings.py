@@ -48,6 +48,7 @@ class FindingKind(StrEnum):
     COOKIE_STALE = "cookie_stale"
     COOKIE_UNREADABLE = "cookie_unreadable"
     CLOCK_SKEW = "clock_skew"
+    CERTIFICATE_ENDING = "certificate_ending"
     NO_AUDITOR = "no_auditor"
     HEALING_OFF = "healing_off"
     UNDER_REPLICATED = "under_replicated"

@@ -45,6 +45,11 @@ FILLING_WARNING_S = 86_400
 FILLING_CRITICAL_S = 2 * 3_600
 """The times to a full disk: order another one, delete something today, be quick."""
 
+CERTIFICATE_NOTICE_S = 30 * 86_400
+CERTIFICATE_WARNING_S = 7 * 86_400
+CERTIFICATE_CRITICAL_S = 86_400
+"""The times to the end of a certificate: have another one made, put it in place this week, now."""
+
 CHECK_OVERDUE_MS = 3 * 86_400_000
 """The age of the last complete check from which on nobody knows whether all copies are there: it is
 made daily."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fencelog.bookie.identity.cookies import Cookie
 from fencelog.broker.partition.troubles import Troubles
+from fencelog.ledgers.metastore.zookeeper_tls import Certificate
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
 
 T = TypeVar("T")
@@ -40,19 +41,23 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class BookieState:
-    """The answer of a bookie to ``status``."""
+    """The answer of a bookie to ``status``. ``certificates``: on which its connection to the
+    metadata store depends."""
 
     clock: ClockOffset
     status: Mapping[str, Any]
+    certificates: Sequence[Certificate] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """The answer of a broker."""
+    """The answer of a broker. ``certificates``: on which its connection to the metadata store
+    depends."""
 
     clock: ClockOffset
     is_draining: bool
     troubles: Troubles
+    certificates: Sequence[Certificate] = ()
 
 
 @dataclass(frozen=True, slots=True)

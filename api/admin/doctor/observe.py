@@ -44,6 +44,7 @@ from fencelog.ledgers.metastore.instance import read_instance
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import BROKERS_PATH
 from fencelog.ledgers.metastore.watch import names_or_empty, value_or_none
+from fencelog.ledgers.metastore.zookeeper_tls import Certificate
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 T = TypeVar("T")
@@ -151,6 +152,14 @@ async def _clocked(host: Host, request: Awaitable[Json]) -> tuple[Json, ClockOff
     return answer, ClockOffset(int(answer["now_us"]) - before_us - half_us, half_us)
 
 
+def _understood(answer: Any, type_: type[T]) -> T:
+    """Return a part of an answer as what it is. Raises FencelogError(CORRUPT)."""
+    try:
+        return msgspec.convert(answer, type_)
+    except msgspec.ValidationError as error:
+        raise FencelogError(ErrorCode.CORRUPT, f"not understood: {error}") from error
+
+
 # -- processes ------------------------------------------------------------------------------------
 
 
@@ -160,7 +169,8 @@ async def _bookie(
     async def ask() -> BookieState:
         request = cluster.bookies.client(bookie_id).admin({"do": "status"})
         status, clock = await _clocked(cluster.host, request)
-        return BookieState(clock, status)
+        shown = status.get("metadata", {}).get("certificates", [])
+        return BookieState(clock, status, _understood(shown, list[Certificate]))
 
     async with turns:
         return await _within(ANSWER_MS, ask)
@@ -176,11 +186,9 @@ async def _brokers(
 
     async def ask(broker_id: str, url: str) -> BrokerState:
         answer, clock = await _clocked(cluster.host, cluster.ask_broker(broker_id, url))
-        try:
-            troubles = msgspec.convert(answer["troubles"], Troubles)
-        except msgspec.ValidationError as error:
-            raise FencelogError(ErrorCode.CORRUPT, f"not understood: {error}") from error
-        return BrokerState(clock, bool(answer["draining"]), troubles)
+        troubles = _understood(answer["troubles"], Troubles)
+        certificates = _understood(answer.get("certificates", []), list[Certificate])
+        return BrokerState(clock, bool(answer["draining"]), troubles, certificates)
 
     async def ask_in_turn(broker_id: str, url: str) -> BrokerState | NotAnswered:
         async with turns:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+from calendar import timegm
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore import zookeeper_session
 from fencelog.ledgers.metastore.zookeeper_session import ZooKeeperSession
-from fencelog.ledgers.metastore.zookeeper_tls import tls_context
+from fencelog.ledgers.metastore.zookeeper_tls import (
+    Certificate,
+    CertificateRole,
+    certificate_of_server,
+    certificates_of_files,
+    end_s,
+    tls_context,
+)
 from tests.support.network.certificates import Authority, server_context
 
 CONNECTED = pack(">iiiqi", 37, 0, 6_000, 5, 16) + bytes(16) + b"\0"
@@ -140,6 +149,75 @@ async def test_a_process_shows_its_own_certificate(
         monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 600)
         said = await refusal(address, tls_context(ca=authority.certificate))
     assert "if it asks for a certificate, it does not take this process's" in said
+
+
+async def test_the_certificate_of_the_server_is_kept_with_its_end(authority: Authority) -> None:
+    certificate, key = authority.sign("server", for_=HERE)
+    async with server(server_context(certificate, key)) as port:
+        session = session_at(f"localhost:{port}", tls_context(ca=authority.certificate))
+        await session.start()
+        shown = session.server_certificate
+        await session.close()
+    end_us = ends_us(certificate)
+    assert shown == Certificate(CertificateRole.SERVER, f"localhost:{port}", end_us)
+    assert certificate_of_server("localhost:1", None) is None
+
+
+def ends_us(certificate: Path) -> int:
+    """The end of the first certificate in a file, by openssl."""
+    command = ["openssl", "x509", "-noout", "-enddate", "-in", str(certificate)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return ssl.cert_time_to_seconds(said.strip().removeprefix("notAfter=")) * 1_000_000
+
+
+@pytest.mark.parametrize("days", [-1, 2, 40_000])
+def test_when_the_own_certificate_ends(authority: Authority, days: int) -> None:
+    """A year from 2050 on is written in another form."""
+    certificate, key = authority.sign("own", for_=HERE, days=days)
+    context = tls_context(ca=authority.certificate, certificate=certificate, key=key)
+    own, trusted = certificates_of_files(context, ca=authority.certificate, certificate=certificate)
+    assert own == Certificate(CertificateRole.OWN, str(certificate), ends_us(certificate))
+    assert trusted.role is CertificateRole.AUTHORITY
+    assert trusted.ends_us == ends_us(authority.certificate)
+
+
+def test_of_a_chain_the_first_end_counts_and_of_authorities_the_last(
+    authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    leaf, key = authority.sign("leaf", for_=HERE, days=9)
+    several, trusted = tmp_path / "chain.pem", tmp_path / "trusted.pem"
+    several.write_bytes(
+        "# \u00e9\n".encode() + leaf.read_bytes() + authority.certificate.read_bytes()
+    )
+    trusted.write_bytes(authority.certificate.read_bytes() + stranger.certificate.read_bytes())
+    context = tls_context(ca=trusted, certificate=several, key=key)
+    own, last = certificates_of_files(context, ca=trusted, certificate=several)
+    assert own.ends_us == ends_us(authority.certificate)
+    both = (authority.certificate, stranger.certificate)
+    assert last.ends_us == max(ends_us(each) for each in both)
+    assert certificates_of_files(tls_context(ca=None), ca=None, certificate=None) == []
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "year"),
+    [
+        (0x17, b"490101000000Z", 2049),
+        (0x17, b"500101000000Z", 1950),
+        (0x18, b"20500101000000Z", 2050),
+    ],
+)
+def test_a_year_of_two_digits_is_within_a_hundred_years(tag: int, text: bytes, year: int) -> None:
+    """The parts before the end, of which a version may be absent, are of any length."""
+
+    def element(tag: int, content: bytes) -> bytes:
+        size = len(content)
+        return bytes([tag, size] if size < 128 else [tag, 0x82, size >> 8, size & 0xFF]) + content
+
+    validity = element(0x30, element(0x17, b"000101000000Z") + element(tag, text))
+    parts = b"".join(element(each, bytes(200)) for each in (0x02, 0x30, 0x30)) + validity
+    for signed in (parts, element(0xA0, bytes(3)) + parts):
+        der = element(0x30, element(0x30, signed))
+        assert end_s(der) == timegm((year, 1, 1, 0, 0, 0))
 
 
 def test_files_that_cannot_be_used_are_named(authority: Authority, stranger: Authority) -> None:

@@ -22,6 +22,7 @@ from fencelog.api.admin.doctor.observations import (
 from fencelog.api.cli.main import application
 from fencelog.bookie.repair.core import MissingReason
 from fencelog.broker.partition.troubles import SlowSubscription, StuckOpening, StuckStep
+from fencelog.ledgers.metastore.zookeeper_tls import Certificate, CertificateRole
 from tests.api.admin.doctor import healthy
 
 SILENT = NotAnswered("no answer within 3 s")
@@ -122,7 +123,10 @@ def everything_is_wrong() -> Observations:
     return healthy.cluster(
         membership=replace(members, cookies=cookies),
         bookies={
-            "b1": healthy.bookie(read_only_for=["operator"], disk=disk, integrity=integrity),
+            "b1": replace(
+                healthy.bookie(read_only_for=["operator"], disk=disk, integrity=integrity),
+                certificates=[Certificate(CertificateRole.OWN, "b1.crt", healthy.NOW_US)],
+            ),
             "b2": SILENT,
             "b3": replace(
                 healthy.bookie(read_only_for=["disk"], ledgers_in_limbo=1),
@@ -174,6 +178,9 @@ def test_each_kind_is_found_and_names_a_command_that_exists() -> None:
     named = commands()
     assert set(FindingKind) == named.keys()
     del named[FindingKind.CLOCK_SKEW]  # a command of the machine: nothing of ours sets a clock
+    *_, looked = named[FindingKind.CERTIFICATE_ENDING]  # nor shows a certificate
+    named[FindingKind.CERTIFICATE_ENDING].remove(looked)
+    assert looked.startswith("openssl x509 ")
     values = {"URL": "zk://h:1/r", "OFFSET": "1", "BYTES": "1", "TOPIC": "ns/t", "PARTITION": "0"}
     values |= {"DIR": "data", "SUBSCRIPTION": "s"}
     root = get_command(application())
