@@ -28,7 +28,7 @@ from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.partition.stats import BrokerStats, StatsTable
+from fencelog.broker.partition.stats import BrokerStats, PartitionStats, StatsTable
 from fencelog.broker.partition.subscription_totals import BacklogTable
 from fencelog.broker.partition.topic_totals import TopicTable
 from fencelog.broker.partition.transfer import PartitionTransfer
@@ -196,6 +196,10 @@ class Broker:
     async def measure(self) -> BrokerStats:
         """Return the figures of what is open here now."""
         return await self._stats.measure()
+
+    async def measure_partitions(self) -> list[PartitionStats]:
+        """Return the figures of the busiest partitions that are open here."""
+        return await self._stats.measure_partitions()
 
     async def troubles(self) -> Troubles:
         """Return what this broker knows of partitions in trouble. Raises METADATA_UNAVAILABLE."""

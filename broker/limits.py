@@ -414,6 +414,9 @@ that 100 brokers have 50,000, which a small Prometheus holds."""
 SHOWN_SUBSCRIPTIONS = 100
 """The same for subscriptions, those with the longest backlog."""
 
+SHOWN_PARTITIONS = 100
+"""The same for partitions, the busiest, where they are asked for."""
+
 STATS_AT_ONCE = 200
 """The partitions that are looked at in one turn of the event loop: about a millisecond, with a
 subscription each."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fencelog.api.metrics.table import Metric, sample, samples, times
 from fencelog.broker.metrics import BrokerCounts
-from fencelog.broker.partition.stats import BrokerStats, SubscriptionStats
+from fencelog.broker.partition.stats import BrokerStats, PartitionStats, SubscriptionStats
 from fencelog.ledgers.metrics import LedgerCounts
 
 _US_PER_S = 1e6
@@ -65,6 +65,24 @@ def topic_metrics(measured: BrokerStats, *, now_us: int) -> Iterator[Metric]:
     yield of_topics("pending_bytes", "pending_bytes")
     yield of_topics("stored_bytes", "stored_bytes")
     yield from _subscription_metrics(measured, now_us)
+
+
+def partition_metrics(rows: Sequence[PartitionStats]) -> Iterator[Metric]:
+    """Yield the rows of partitions; all others have no number."""
+
+    def of_all(name: str, value: str) -> Metric:
+        found = ((_place(row), getattr(row, value)) for row in rows)
+        shown = (each for each in found if each[1] is not None)
+        return samples(f"fencelog_partition_{name}", shown)
+
+    yield of_all("in_bytes_per_second", "in_bytes_per_s")
+    yield of_all("out_bytes_per_second", "out_bytes_per_s")
+    yield of_all("pending_bytes", "pending_bytes")
+    yield of_all("stored_bytes", "stored_bytes")
+
+
+def _place(row: PartitionStats) -> tuple[str, str]:
+    return row.topic, "" if row.partition is None else str(row.partition)
 
 
 def _subscription_metrics(measured: BrokerStats, now_us: int) -> Iterator[Metric]:

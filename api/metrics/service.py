@@ -10,7 +10,12 @@ from typing import Any, Protocol
 
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.metrics.bookies import bookie_metrics, measure_bookies
-from fencelog.api.metrics.brokers import broker_metrics, ledger_metrics, topic_metrics
+from fencelog.api.metrics.brokers import (
+    broker_metrics,
+    ledger_metrics,
+    partition_metrics,
+    topic_metrics,
+)
 from fencelog.api.metrics.exposition import exposition, http_metrics
 from fencelog.api.metrics.healing import healing_metrics
 from fencelog.api.metrics.table import Metric
@@ -52,8 +57,8 @@ class ServiceMetrics:
         self._local = local
         self._healing = healing
 
-    async def text(self) -> bytes:
-        """Return them in Prometheus' text format."""
+    async def text(self, *, partitions: bool = False) -> bytes:
+        """Return them in Prometheus' text format, with those of partitions if they are wanted."""
         broker = self._broker
         found = [
             *http_metrics(self._counted),
@@ -64,6 +69,8 @@ class ServiceMetrics:
         for metric in topic_metrics(stats, now_us=now_us):
             found.append(metric)
             await asyncio.sleep(0)  # Each has a row for many topics or subscriptions.
+        if partitions:
+            found += partition_metrics(await broker.measure_partitions())
         found += await self._of_bookies()
         found += await self._of_healing()
         return exposition(found)

@@ -127,6 +127,17 @@ TOPICS = {
 }
 """The rows of the busiest topics and longest backlogs; ``_other`` is the sum of the rest."""
 
+PARTITIONS = {
+    "fencelog_partition_in_bytes_per_second": Row(_G, "topic partition", "Written, over some 15 s"),
+    "fencelog_partition_out_bytes_per_second": Row(_G, "topic partition", "Read, over some 15 s"),
+    "fencelog_partition_pending_bytes": Row(_G, "topic partition", "Appends not acknowledged yet"),
+    "fencelog_partition_stored_bytes": Row(
+        _G, "topic partition", "Payload in its ledgers; not for `_other`"
+    ),
+}
+"""The rows of the busiest partitions, where they are asked for; ``_other`` is the sum of the
+rest."""
+
 LEDGERS = {
     "fencelog_ledger_created": Row(_C, "", "Ledgers begun"),
     "fencelog_ledger_ensemble_changes": Row(
@@ -230,7 +241,7 @@ HEALING = {
 }
 """Self-healing of the whole cluster: every broker shows the same."""
 
-TABLE = HTTP | BROKER | TOPICS | LEDGERS | BOOKIE | HEALING
+TABLE = HTTP | BROKER | TOPICS | PARTITIONS | LEDGERS | BOOKIE | HEALING
 
 Labelled = tuple[tuple[str, ...], float]
 """The values of the labels, and the figure."""

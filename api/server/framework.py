@@ -165,10 +165,11 @@ def _add_metrics(app: FastAPI, shown: ServiceMetrics) -> None:
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
     )
-    async def metrics() -> Response:
+    async def metrics(partitions: bool = False) -> Response:
         """Return the metrics for Prometheus. Those of self-healing are left out while the metadata
-        store is away."""
-        return Response(await shown.text(), media_type=METRICS_TYPE.decode())
+        store is away. With `partitions` the busiest partitions have figures of their own."""
+        text = await shown.text(partitions=partitions)
+        return Response(text, media_type=METRICS_TYPE.decode())
 
 
 def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from heapq import nlargest
 from itertools import chain, islice
 from operator import itemgetter
+from typing import TypeVar
 
 from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.cluster.load import Meter
 from fencelog.broker.limits import (
     RANKED_AT_ONCE,
     SHOWN_AT_ONCE,
+    SHOWN_PARTITIONS,
     SHOWN_SUBSCRIPTIONS,
     SHOWN_TOPICS,
     STATS_AT_ONCE,
@@ -30,6 +32,8 @@ from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.partition.subscription_names import NamesOf, SubscriptionNames
 from fencelog.broker.subscriptions.table import SubscriptionBacklog, SubscriptionTable
 from fencelog.ledgers.errors import FencelogError
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +106,25 @@ class SubscriptionStats:
         self.dead_letters = max(0, self.dead_letters - part.dead_letters)
 
 
+@dataclass(slots=True, eq=False)
+class PartitionStats:
+    """One partition that is open here, or all others (``partition``: None). ``stored_bytes``: None
+    for the others."""
+
+    topic: str
+    partition: int | None
+    in_bytes_per_s: float = 0.0
+    out_bytes_per_s: float = 0.0
+    pending_bytes: int = 0
+    stored_bytes: int | None = None
+
+    def subtract(self, part: PartitionStats) -> None:
+        """Subtract a part; no result is below 0, as in ``TopicStats``."""
+        self.in_bytes_per_s = max(0.0, self.in_bytes_per_s - part.in_bytes_per_s)
+        self.out_bytes_per_s = max(0.0, self.out_bytes_per_s - part.out_bytes_per_s)
+        self.pending_bytes = max(0, self.pending_bytes - part.pending_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerStats:
     """All rows: those with a name of their own, then the others. ``partitions``: open here."""
@@ -139,6 +162,28 @@ class StatsTable:
         shown = _Shown(topics, {id_: names[id_] for id_ in subscriptions if id_ in names})
         await shown.fill(found)
         return BrokerStats(partitions, shown.topic_rows(found), shown.subscription_rows(found))
+
+    async def measure_partitions(self) -> list[PartitionStats]:
+        """Measure the busiest partitions, each alone, and all others together."""
+        others = PartitionStats(OTHERS, None, pending_bytes=self._pending.total)
+        traffic: dict[PartitionSlot, float] = {}
+        slots = iter(self._slots())
+        while some := list(islice(slots, STATS_AT_ONCE)):
+            for slot in some:
+                if slot.held_log is not None:
+                    meter = slot.meter
+                    others.in_bytes_per_s += meter.in_bytes_per_s
+                    others.out_bytes_per_s += meter.out_bytes_per_s
+                    traffic[slot] = meter.in_bytes_per_s + meter.out_bytes_per_s
+            await asyncio.sleep(0)
+        busiest = await _largest(traffic, SHOWN_PARTITIONS)
+        rows: list[PartitionStats] = []
+        for first in range(0, len(busiest), SHOWN_AT_ONCE):
+            await asyncio.sleep(0)
+            rows += map(_row_of, busiest[first : first + SHOWN_AT_ONCE])
+        for row in rows:
+            others.subtract(row)
+        return [*rows, others]
 
     async def _learn(self, topic_ids: Mapping[str, str]) -> Mapping[str, str]:
         """Return the names of subscriptions by id, as far as they are known in time."""
@@ -267,9 +312,20 @@ class _Shown:
         return [*rows, found.subscriptions]
 
 
-async def _largest(sizes: Mapping[str, float], count: int) -> list[str]:
-    """Return the names of the largest sizes, the largest first."""
-    found: list[tuple[str, float]] = []
+def _row_of(slot: PartitionSlot) -> PartitionStats:
+    """Return the row of a partition. One that was closed meanwhile has nothing."""
+    row, log = PartitionStats(str(slot.info.name), slot.partition, stored_bytes=0), slot.held_log
+    if log is not None:
+        row.in_bytes_per_s = slot.meter.in_bytes_per_s
+        row.out_bytes_per_s = slot.meter.out_bytes_per_s
+        row.pending_bytes = log.pending_bytes
+        row.stored_bytes = log.stored_bytes()
+    return row
+
+
+async def _largest(sizes: Mapping[T, float], count: int) -> list[T]:
+    """Return the keys of the largest sizes, the largest first."""
+    found: list[tuple[T, float]] = []
     rest = iter(sizes.items())
     while some := list(islice(rest, RANKED_AT_ONCE)):
         found = nlargest(count, chain(found, some), key=itemgetter(1))

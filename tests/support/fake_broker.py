@@ -20,7 +20,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import Forwards
-from fencelog.broker.partition.stats import BrokerStats
+from fencelog.broker.partition.stats import BrokerStats, PartitionStats
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
@@ -212,6 +212,9 @@ class FakeBroker:
 
     async def measure(self) -> BrokerStats:
         return BrokerStats(0, (), ())
+
+    async def measure_partitions(self) -> list[PartitionStats]:
+        return []
 
     async def topic(self, topic: TopicName) -> TopicInfo:
         return await self.topics.get(topic)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.metrics.exposition import exposition, http_metrics
-from fencelog.api.metrics.table import BOOKIE, TABLE, MetricKind, sample, samples
+from fencelog.api.metrics.table import BOOKIE, PARTITIONS, TABLE, MetricKind, sample, samples
 from fencelog.api.processes.bookie_main import BookieProcessConfig, bookie_process
 from fencelog.bookie.config import BookieConfig
 from tests.support.house import ROOT
@@ -74,8 +74,11 @@ async def test_a_service_exposes_the_table(real: str) -> None:
         nack = {"ack_ids": [refused], "delay_ms": 60_000}
         assert (await client.post(f"{path}/subscriptions/s:nack", json=nack)).status_code == 200
         assert (await client.get("/v1/topics/no/where")).status_code == 404
-        text = (await client.get("/metrics")).text
+        usual = (await client.get("/metrics")).text
+        text = (await client.get("/metrics?partitions=true")).text
     exposed = kinds_of(text)
+    assert PARTITIONS.keys() <= exposed.keys()
+    assert not PARTITIONS.keys() & kinds_of(usual).keys()
     assert exposed.keys() <= TABLE.keys()
     assert all(AUDITOR_SAYS.match(name) for name in TABLE.keys() - exposed.keys())
     assert exposed == {name: TABLE[name].kind.value for name in exposed}
@@ -85,6 +88,10 @@ async def test_a_service_exposes_the_table(real: str) -> None:
         assert all(set(given) - {"le"} == labels for given, _ in found), name
     assert ({"code": "topic_not_found"}, 1.0) in samples["fencelog_http_problems"]
     assert ({"topic": topic}, 1.0) in samples["fencelog_topic_partitions"]
+    stored = {given["topic"]: value for given, value in samples["fencelog_topic_stored_bytes"]}
+    place, others = {"topic": topic, "partition": "0"}, {"topic": "_other", "partition": ""}
+    assert (place, stored[topic]) in samples["fencelog_partition_stored_bytes"]
+    assert (others, 0.0) in samples["fencelog_partition_pending_bytes"]
     row = {"topic": topic, "subscription": "s"}
     assert (row, 2.0) in samples["fencelog_subscription_backlog_messages"]
     assert (row, 1.0) in samples["fencelog_subscription_leased_messages"]

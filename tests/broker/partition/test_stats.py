@@ -17,6 +17,7 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 
 async def opened(broker: Broker, name: str, *, partitions: int = 1) -> list[PartitionLog]:
@@ -64,6 +65,49 @@ async def test_the_busiest_have_rows_and_no_traffic_is_lost(
         ("shop/busy", 1, 2, 20),
         (OTHERS, 2, 1, 10),
     ]
+
+
+async def test_the_busiest_partitions_have_rows_where_they_are_asked_for(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "SHOWN_PARTITIONS", 2)
+    monkeypatch.setattr(stats, "STATS_AT_ONCE", 2)
+    monkeypatch.setattr(stats, "SHOWN_AT_ONCE", 1)
+    broker = await make_broker("a")
+    logs = await opened(broker, "orders", partitions=4)
+    await logs[3].append_message(Message(b"x" * 100))
+    for slot in broker.open_slots():
+        slot.meter.in_bytes_per_s = slot.partition
+        slot.meter.out_bytes_per_s = 10 * slot.partition
+    rows = await broker.measure_partitions()
+    assert [
+        (row.topic, row.partition, row.in_bytes_per_s, row.out_bytes_per_s, row.stored_bytes)
+        for row in rows
+    ] == [
+        ("shop/orders", 3, 3, 30, logs[3].stored_bytes()),
+        ("shop/orders", 2, 2, 20, 0),
+        (OTHERS, None, 1, 10, None),
+    ]
+    assert logs[3].stored_bytes() > 0
+
+
+async def test_appends_that_wait_are_of_their_partition_or_of_the_others(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch, ledgers: ScriptedLedgers
+) -> None:
+    monkeypatch.setattr(stats, "SHOWN_PARTITIONS", 1)
+    broker = await make_broker("a")
+    busy, idle = await opened(broker, "orders", partitions=2)
+    next(slot for slot in broker.open_slots() if slot.partition == 0).meter.in_bytes_per_s = 1
+    for writer in ledgers.writers.values():
+        writer.auto_ack = False
+    waiting = [busy.append_message(Message(b"x" * 100)), idle.append_message(Message(b"y" * 50))]
+    row, others = await broker.measure_partitions()
+    assert (row.partition, row.pending_bytes) == (0, busy.pending_bytes)
+    assert others.pending_bytes == idle.pending_bytes > 0
+    for writer in ledgers.writers.values():
+        writer.ack(len(writer.payloads) - 1)
+    await asyncio.gather(*waiting)
+    assert [each.pending_bytes for each in await broker.measure_partitions()] == [0, 0]
 
 
 async def test_the_longest_backlogs_have_rows(
