@@ -8,9 +8,10 @@ import './screen_subscription.js';
 import './screen_subscriptions.js';
 import './screen_topic.js';
 import './screen_topics.js';
-import {to} from './parts.js';
+import {field, to} from './parts.js';
 import {arrivals, follow, params} from './route.js';
 import {areShortcutsOn, turnShortcuts} from './shortcuts.js';
+import {isTokenAsked, keepToken} from './token.js';
 import {View, effect, h, signal} from './view.js';
 
 /** The screens by their name in the address: their element, their title, whether navigation has them. */
@@ -33,6 +34,7 @@ const KEYS = [['/', 'to the filter of the page'], ['g then o, t, s, c', 'overvie
 class Console extends View {
   begin() {
     this.areKeysShown = signal(false);
+    this.mistake = signal('');
     this.afterG = false;
     const onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
     this.addEventListener('click', follow);
@@ -74,6 +76,20 @@ class Console extends View {
     }
   }
 
+  /** Open the page again with the token that was typed. @param {SubmitEvent} event */
+  useToken(event) {
+    event.preventDefault();
+    this.mistake.value = keepToken(String(new FormData(/** @type {HTMLFormElement} */ (event.target)).get('token')).trim());
+    if (!this.mistake.current) location.reload();
+  }
+
+  tokenForm() {
+    return h('form', {class: 'panel', key: 'token', onsubmit: (/** @type {SubmitEvent} */ event) => this.useToken(event)},
+      h('p', {role: 'status'}, 'A proxy in front of this service asks for a token. It is kept until this tab is closed.'),
+      h('div', {class: 'fields'}, field('Token', h('input', {name: 'token', type: 'password', autocomplete: 'off', required: true})), h('button', null, 'Use it')),
+      this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value));
+  }
+
   render() {
     const {screen = 'overview', topic, partition, subscription} = params.value;
     const found = SCREENS[screen];
@@ -88,6 +104,7 @@ class Console extends View {
         h('button', {type: 'button', class: 'plain', 'aria-expanded': String(this.areKeysShown.value), onclick: () => { this.areKeysShown.value = !this.areKeysShown.value; }}, 'Keys ?'))),
       this.areKeysShown.value && h('section', {class: 'panel keys', key: 'keys', 'aria-label': 'Keys'}, h('dl', null, KEYS.map(([key, about]) => [h('dt', null, h('kbd', null, key)), h('dd', null, about)])),
         h('label', null, h('input', {type: 'checkbox', checked: areShortcutsOn.value, onchange: (/** @type {any} */ event) => turnShortcuts(event.target.checked)}), ' Letters and signs are shortcuts on every screen; those of the ledger chain, where it has the focus, always are.')),
+      isTokenAsked.value && this.tokenForm(),
       h('main', {id: 'content', tabindex: -1, key: 'main'}, found
         ? h(found.element, {live: true, key: `${screen} ${topic ?? ''} ${partition ?? ''} ${subscription ?? ''}`})
         : h('div', {class: 'picture refused', role: 'alert', 'data-picture': 'refused'}, h('h1', null, 'There is no such screen'), h('p', null, h('a', {href: to('overview')}, 'To the overview')))),

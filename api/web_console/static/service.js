@@ -1,5 +1,6 @@
 // Requests to the service that serves the console, and what has become of them.
 
+import {authorization, isTokenAsked} from './token.js';
 import {signal} from './view.js';
 
 /** The root of the service, wherever it is mounted. */
@@ -34,13 +35,14 @@ export const partitionPath = (topic, partition) => `v1/topics/${topic}/partition
 export async function ask(path, init = {}) {
   let answer;
   try {
-    answer = await fetch(urlOf(path), {cache: 'no-store', ...init});
+    answer = await fetch(urlOf(path), {cache: 'no-store', ...init, headers: {...init.headers, ...authorization}});
   } catch (error) {
     if (/** @type {Error} */ (error).name === 'AbortError') throw error;
     const isReading = (init.method ?? 'GET') === 'GET';
     throw new Problem(0, {detail: 'the broker does not answer', side_effects: isReading ? 'none' : 'maybe'});
   }
   if (answer.ok || answer.status === 304) return answer;
+  if (answer.status === 401) isTokenAsked.value = true;
   let said = {};
   try {
     said = await answer.json();

@@ -110,6 +110,74 @@ async def test_the_first_sighting_is_told_where_nobody_has_noted_the_time(
         await expect(told).to_be_visible()
 
 
+async def test_rates_are_told_and_drawn(open_page: OpenPage) -> None:
+    path = "/v1/admin/rates"
+    kib = 1024
+    body = {
+        "interval_ms": 5000,
+        "since_us": 1_700_000_000_000_000,
+        "in_bytes_per_s": [kib, 3 * kib, None, kib, 2 * kib],
+        "out_bytes_per_s": [None, None],
+        "unanswered": ["broker-9"],
+    }
+    async with open_page("?screen=nothing") as page:
+        await page.route(reads(path), lambda route: answer_part(route, path, body))
+        await to_overview(page)
+        about = "Written: now 2.0 KiB/s, at most 3.0 KiB/s during the last 20 seconds"
+        curve = page.get_by_role("img", name=about)
+        await expect(curve).to_be_visible()
+        assert await curve.locator("polyline").count() == 2  # One on each side of the gap.
+        facts = page.locator(".facts")
+        await expect(facts).to_contain_text("Readnot known")
+        await expect(facts).to_contain_text("without those of broker-9, not known yet")
+        await page.unroute_all(behavior="ignoreErrors")
+
+
+TOKEN = "eyJ.a-secret"
+
+
+async def ask_for_token(route: Route) -> None:
+    """Answer as a proxy does that lets in whoever shows the token."""
+    if route.request.headers.get("authorization") == f"Bearer {TOKEN}":
+        await route.continue_()
+    else:
+        await route.fulfill(status=401, headers={"www-authenticate": "Bearer"}, body="who is it?")
+
+
+async def test_a_token_is_asked_for_where_a_proxy_wants_one(open_page: OpenPage) -> None:
+    async with open_page("?screen=nothing", expects=("status of 401",)) as page:
+        await page.context.route("**/v1/**", ask_for_token)
+        await to_overview(page)
+        await expect(page.locator("[data-picture=refused]").first).to_contain_text(
+            "You may not see this"
+        )
+        token = page.get_by_label("Token", exact=True)
+        await token.fill("two words")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert").first).to_contain_text("without blanks")
+        await token.fill("another-one")
+        async with page.expect_navigation():
+            await page.keyboard.press("Enter")
+        await expect(token).to_have_value("")  # It was none, so that the page asks again.
+        await tab_to(page, "token")
+        await page.keyboard.type(TOKEN)
+        async with page.expect_navigation():
+            await page.keyboard.press("Enter")
+        await expect(page.get_by_role("region", name="Brokers").locator("tbody tr")).to_have_count(
+            1
+        )
+        await expect(token).to_have_count(0)
+        await page.get_by_role("link", name="Topics").press("Enter")
+        await page.get_by_text("Create a topic").press("Enter")
+        await page.get_by_label("Name (namespace/topic)").fill("guarded/orders")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="guarded/orders")).to_be_visible()
+        assert TOKEN not in page.url
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(other.get_by_label("Token", exact=True)).to_be_visible()
+
+
 async def test_findings_that_are_alike_are_all_shown(open_page: OpenPage) -> None:
     """What could not be asked of the metadata store is several findings of one kind and subject."""
     unknown = FINDING | {"kind": "not_answered", "subject": "metadata", "details": {}}
