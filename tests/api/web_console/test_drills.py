@@ -305,6 +305,34 @@ async def test_a_bookie_that_leaves_is_followed_until_it_may_be_stopped(
     (await http.delete(topic)).raise_for_status()
 
 
+async def test_a_broker_is_drained_and_takes_partitions_again(
+    http: httpx.AsyncClient, open_console: OpenPage
+) -> None:
+    topic = await put(http, "shop/drained")
+    unload = await http.post(f"{topic}/partitions/0:unload", json={"to": "broker-1"})
+    unload.raise_for_status()
+    async with open_console("?screen=cluster") as page:
+        brokers = page.get_by_role("region", name="Brokers", exact=True)
+        row = brokers.get_by_role("row", name="broker-1")
+        await expect(row).to_contain_text("serves", timeout=PATIENCE_MS)
+        await row.get_by_role("button", name="Drain").press("Enter")
+        await row.get_by_role("button", name="Drain broker-1", exact=True).press("Enter")
+        done = page.get_by_text("broker-1 is drained: others have all its partitions.")
+        await expect(done).to_be_visible(timeout=PATIENCE_MS)
+        await expect(row).to_contain_text("draining", timeout=PATIENCE_MS)
+        (owner,) = (await http.get(f"{topic}/owners")).json()["owners"]
+        assert owner["broker_id"] == "broker-2"
+        await row.get_by_role("button", name="Undrain broker-1").press("Enter")
+        again = page.get_by_text("broker-1 takes partitions again.")
+        await expect(again).to_be_visible(timeout=PATIENCE_MS)
+        await expect(row).to_contain_text("serves", timeout=PATIENCE_MS)
+        events = page.get_by_role("region", name="Events").locator("tbody tr")
+        for kind in ("drain", "undrain"):
+            await page.get_by_label("Kind").select_option(kind)
+            await expect(events.first).to_contain_text("broker-1", timeout=PATIENCE_MS)
+    (await http.delete(topic)).raise_for_status()
+
+
 async def test_which_subscription_holds_back_space(
     http: httpx.AsyncClient, open_console: OpenPage
 ) -> None:

@@ -220,9 +220,12 @@ async def test_the_tail_moves_while_one_looks(open_page: OpenPage, service: str)
         (await http.put(topic)).raise_for_status()
         (await http.post(f"{topic}/messages", content="x")).raise_for_status()
         async with open_page("?screen=partition&topic=shop/moving&partition=0") as page:
+            confirmed = page.locator("dt", has_text="Last confirmed entry").locator("+ dd")
             await expect(page.locator("svg")).to_contain_text("tail 1:")
+            await expect(confirmed).to_have_text("0")
             (await http.post(f"{topic}/messages", content="y")).raise_for_status()
             await expect(page.locator("svg")).to_contain_text("tail 2:", timeout=FAILURE_SHOWN_MS)
+            await expect(confirmed).to_have_text("1", timeout=FAILURE_SHOWN_MS)
 
 
 async def test_subscriptions_that_the_picture_has_no_room_for_are_counted(
