@@ -26,6 +26,7 @@ _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^()]*)\)")
 _NAME = re.compile(r"(?<![\w:$])([a-zA-Z_:][\w:]*)\b(?!\s*\()")
 _DURATION = re.compile(r"\[[^\]]*\]")
+_VARIABLE = re.compile(r"label_values\((.+), (\w+)\)")
 
 _WORDS = {"and", "or", "unless", "bool", "offset", "by", "without", "on", "ignoring"}
 
@@ -70,3 +71,12 @@ def panels(dashboard: Path) -> list[dict[str, Any]]:
     """Return the panels of a dashboard."""
     found: list[dict[str, Any]] = json.loads(dashboard.read_text("utf-8"))["panels"]
     return found
+
+
+def variables(dashboard: Path) -> Iterator[str]:
+    """Yield what each variable of a dashboard asks for, as an expression."""
+    for each in json.loads(dashboard.read_text("utf-8"))["templating"]["list"]:
+        if each["type"] == "query":
+            found = _VARIABLE.fullmatch(each["definition"])
+            assert found is not None, each["definition"]
+            yield f"count by ({found[2]}) ({found[1]})"

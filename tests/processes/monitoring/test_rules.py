@@ -20,6 +20,7 @@ from tests.processes.monitoring.prometheus import (
     panels,
     program,
     rules,
+    variables,
 )
 from tests.support.house import ROOT
 
@@ -72,6 +73,7 @@ def test_a_rule_names_what_exists(rule: dict[str, str]) -> None:
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_a_dashboard_names_what_exists(path: Path) -> None:
     queries = [target["expr"] for panel in panels(path) for target in panel["targets"]]
+    queries += variables(path)
     assert {query: missing for query in queries if (missing := unknown_in(named_in(query)))} == {}
 
 
