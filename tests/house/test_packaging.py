@@ -142,6 +142,18 @@ def test_a_wheel_holds_the_console(wheel: list[str]) -> None:
         assert f"fencelog/{folder}/{file.name}" in wheel
 
 
+def test_a_wheel_holds_no_script_of_others(wheel: list[str]) -> None:
+    """A module of the console begins with what it is for; what others publish has a banner."""
+    folder = "api/web_console/static"
+    own = {f"fencelog/{folder}/{file.name}": file for file in (ROOT / folder).glob("*.js")}
+    scripts = (".js", ".mjs", ".cjs", ".map", ".wasm")
+    assert {name for name in wheel if name.endswith(scripts)} == own.keys()
+    for file in own.values():
+        text = file.read_text("utf-8")
+        assert text.startswith("// "), file.name
+        assert not re.search("@license|@preserve|copyright|sourceMappingURL", text, re.IGNORECASE)
+
+
 def test_a_wheel_claims_no_name_but_ours(wheel: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
