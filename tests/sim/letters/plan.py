@@ -3,12 +3,15 @@ and come back, while partitions change their owners and connections break.
 
 Of forty seeds in a row two are such histories (1, 10, 41, 50, …): histories of calls
 (``plan/caller_plan.py``) whose consumers fail with every other message, but never with one that
-came back.
+came back. In every fourth of them (41, 121, …) many dead letters do not get to the owner of their
+topic, and nobody knows that at first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import permutations
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from fencelog.broker.registry.subscription_config import (
@@ -23,6 +26,9 @@ from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_forwards import CUT_ANSWERS
 
 EVERY, AT = 40, (1, 10)
+
+LOST_EVERY, LOST_AT = 80, 41
+"""The place, in so many seeds in a row, of the one whose dead letters are lost on their way."""
 
 TYPES = (SHARED, SHARED, SHARED, KEY_SHARED, FAILOVER, EXCLUSIVE)
 
@@ -60,22 +66,38 @@ def draw_letter_plan(seed: int) -> CallPlan:
     )
     overrides = dict(plan.overrides)
     overrides.pop("retention_bytes", None)
+    config = SubscriptionConfig(
+        type=random.choice(TYPES),
+        lease_ms=LEASE_MS,
+        backoff_min_ms=0,
+        backoff_max_ms=20,
+        max_deliveries=MAX_DELIVERIES,
+    )
+    faults = (*plan.faults, *_breaks(random, plan))
+    if seed % LOST_EVERY == LOST_AT:
+        faults = tuple(_lost_on_the_way(random, plan))
+        callers = tuple(replace(caller, pulls=10, refuses=0.9) for caller in callers)
     return replace(
         plan,
         overrides=overrides,
-        config=SubscriptionConfig(
-            type=random.choice(TYPES),
-            lease_ms=LEASE_MS,
-            backoff_min_ms=0,
-            backoff_max_ms=20,
-            max_deliveries=MAX_DELIVERIES,
-        ),
+        config=config,
         callers=callers,
-        faults=(*plan.faults, *_breaks(random, plan)),
+        faults=faults,
         length_ms=max(plan.length_ms, LENGTH_MS),
         hurries=0.0,
         replays=True,
     )
+
+
+def _lost_on_the_way(random: Random, plan: CallPlan) -> Iterator[Fault]:
+    """Yield faults by which brokers reach each other so slowly that what they ask for is still on
+    its way when a link breaks."""
+    start, breaks = Moment("start", 0, 0), random.choice((0.1, 0.2))
+    brokers = [f"k{number}" for number in range(1, plan.brokers + 1)]
+    for one, other in permutations(brokers, 2):
+        yield Fault(start, "clog", f"{one}>{other}", LENGTH_MS, random.choice((0.005, 0.01)))
+    for broker in brokers:
+        yield Fault(start, "connections break", broker, LENGTH_MS, breaks)
 
 
 def _breaks(random: Random, plan: CallPlan) -> list[Fault]:

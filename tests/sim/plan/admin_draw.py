@@ -18,6 +18,7 @@ from tests.sim.plan.admin_plan import (
 from tests.sim.plan.admin_staged import STAGED
 from tests.sim.plan.admin_stories import STORIES, UNSUBSCRIBED, UNSUBSCRIBED_SHARE, Story
 from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_forwards import CUT_ANSWERS
 from tests.sim.plan.topic_plan import TOPIC_TARGETS, ReaderPlan, late_servers
 
 DAY_MS = 24 * 3600 * 1000
@@ -39,7 +40,8 @@ def draw_admin_plan(seed: int) -> AdminPlan:
 
 
 def with_breaks(plan: AdminPlan) -> AdminPlan:
-    """The same plan, with connections that break where changes go over some."""
+    """The same plan, with connections that break where changes go over some: those of clients, and
+    the links between brokers within what the owner answers."""
     if not plan.posts:
         return plan
     random = Random(f"admin breaks {plan.seed}")
@@ -47,7 +49,7 @@ def with_breaks(plan: AdminPlan) -> AdminPlan:
     breaks = [
         Fault(start, kind, f"k{number + 1}", plan.length_ms, random.choice((0.05, 0.1, 0.2)))
         for number in range(plan.brokers)
-        for kind in ("connections break", "connections refused")
+        for kind in ("connections break", "connections refused", CUT_ANSWERS)
     ]
     return replace(plan, faults=(*plan.faults, *breaks))
 

@@ -206,7 +206,7 @@ it was replaced."""
 
 POSTED = Story(
     first=("fence", "trim"),
-    steps=(*("trim",) * 16, *("fence",) * 6, "terminate", *("unload",) * 10),
+    steps=(*("trim",) * 16, *("fence",) * 6, *("unload",) * 10),
     step_counts=(30, 40),
     events=(*("claimed",) * 3, *("append ack",) * 4, "takeover"),
     conditions=("claim", "claim", "none", "key"),
@@ -221,9 +221,27 @@ POSTED = Story(
     partitions=(1,),
     writes_elsewhere=0.0,
     steps_elsewhere=0.0,
+    releases=(0.4, 0.8),
     posts=True,
 )
 """Changes go through the service's routes, while owners are replaced and connections break."""
+
+ENDED = replace(
+    POSTED,
+    first=("terminate", "trim"),
+    steps=(*("trim",) * 4, "unload"),
+    step_counts=(6, 10),
+    events=("append ack", "append ack", "takeover"),
+    conditions=("none", "none", "key"),
+    usurpers=(0, 0, 1),
+    faults=("kill broker", "unload", "answers lost"),
+    fault_counts=(0, 1),
+    pauses_ms=(3, 10),
+    has_slow_bookie=True,
+    shapes=((2, 2, 2), (2, 2, 2), (3, 2, 2)),
+)
+"""The end of a partition goes through the service's routes, while appends are on their way to slow
+bookies."""
 
 FORGOTTEN = Story(
     first=(),
@@ -262,6 +280,7 @@ STAGED = (
     (60, 4, BEHIND),
     (40, 28, WAITING),
     (80, 36, UNAWARE),
-    (80, 24, POSTED),
+    (160, 24, POSTED),
+    (160, 104, ENDED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

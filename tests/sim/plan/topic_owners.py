@@ -3,8 +3,8 @@
 A broker that *believes* takes a log over and says nothing to its owner, who learns of it by the
 next entry or the next change of the ledger list. What is asked of it before that, and what waits
 for the change, is what most of these histories are about. In the others the owner stays: it does
-not learn what became of its own changes of the list, or a seek meets acknowledgements that are not
-durable yet.
+not learn what became of its own changes of the list, a seek meets acknowledgements that are not
+durable yet, or its bookies are gone for longer than appends wait.
 
 Drawn by a stream of its own, over the plan that the others have made.
 """
@@ -57,6 +57,9 @@ ROVING_MS = 10_000
 
 UNANSWERED_MS = 10_000
 """Long enough for several changes that are made again, each after the connection was."""
+
+SILENT_MS = 30
+"""Long enough for some appends to reach bookies that answer no more."""
 
 
 def with_owners(plan: TopicPlan) -> TopicPlan:
@@ -281,7 +284,37 @@ def _sought(random: Random, plan: TopicPlan) -> TopicPlan:
     )
 
 
-REPLACED = (_overtaken, _changing, _changing)
+def _without_bookies(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Now and then all bookies but one fall silent, and then stop with their answers on the way.
+    What they hold, and nobody has acknowledged, is in the log once the ledger is recovered; appends
+    do not wait for that, since none of its bookies comes back in time."""
+    faults = [
+        fault
+        for begin_ms in (random.randint(200, 600), random.randint(1_900, 2_100))
+        for bookie in random.sample(range(1, plan.bookies + 1), plan.bookies - 1)
+        for fault in _stopped_amid_answers(random, plan, f"b{bookie}", begin_ms)
+    ]
+    return replace(
+        plan,
+        overrides={**plan.overrides, "roll_entries": random.choice((20, 1_000))},
+        producers=tuple(producer(random, f"p{n}", "none", wanders=0.1) for n in (1, 2, 3)),
+        faults=tuple(faults),
+    )
+
+
+def _stopped_amid_answers(
+    random: Random, plan: TopicPlan, bookie: str, begin_ms: int
+) -> Iterator[Fault]:
+    """Yield faults by which a bookie answers no more, loses its connections, and is down for longer
+    than appends wait."""
+    end = Moment("start", 0, begin_ms + SILENT_MS)
+    yield Fault(Moment("start", 0, begin_ms), "mute", bookie, 2 * SILENT_MS, 0.5)
+    for number in range(1, plan.brokers + 1):
+        yield Fault(end, "reset", f"k{number}>{bookie}", 1, 0.5)
+    yield Fault(end, "kill bookie", bookie, random.choice((900, 1_200)), 0.5)
+
+
+REPLACED = (_overtaken, _changing, _without_bookies)
 
 
 def producer(
