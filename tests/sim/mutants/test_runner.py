@@ -55,6 +55,21 @@ def test_a_seed_that_is_known_to_catch_it_comes_first(sample: ModuleType) -> Non
     assert "known" in str(found[0])
 
 
+@pytest.mark.parametrize("known", [{"sample": 71}, {}])
+def test_without_other_seeds_the_known_one_alone_catches(
+    sample: ModuleType, known: dict[str, int]
+) -> None:
+    def run_seed(seed: int) -> Result:
+        is_broken = not sample.is_enough(2)
+        return Result([f"seed {seed} sees it"] if is_broken and seed != 71 else [])
+
+    broken = mutant(("is_enough", ">=", ">"))
+    (row,) = examine([broken], run_seed, seeds=0, jobs=1, seconds=60.0, known=known)
+    assert (row.caught, row.says) == (False, "")
+    (row,) = examine([broken], run_seed, seeds=0, jobs=1, seconds=60.0, known={"sample": 70})
+    assert (row.caught, row.seeds) == (True, 70)
+
+
 def test_a_known_seed_has_to_be_clean_without_the_mutant(sample: ModuleType) -> None:
     broken, known = mutant(("is_enough", ">=", ">")), {"sample": 70}
     (row,) = examine(
