@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from calendar import timegm
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.zookeeper_connection import ConnectionLost
+
+_log = logging.getLogger(__name__)
 
 _PEM = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -72,24 +75,44 @@ def certificates_of_files(
 ) -> list[Certificate]:
     """Return the certificates that a context was made of: of the process's own chain the one that
     ends first, and of the authorities the one that ends last. Those that the system trusts are the
-    system's."""
+    system's. One whose end cannot be read is left out, with a warning."""
     found = []
-    if certificate is not None and (listed := _PEM.findall(certificate.read_text("latin-1"))):
-        first_s = min(end_s(ssl.PEM_cert_to_DER_cert(each)) for each in listed)
-        found.append(Certificate(CertificateRole.OWN, str(certificate), first_s * _US_PER_S))
-    if ca is not None and (authorities := context.get_ca_certs()):
-        last_s = max(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in authorities)
-        found.append(Certificate(CertificateRole.AUTHORITY, str(ca), last_s * _US_PER_S))
+    if certificate is not None:
+        found += _known(CertificateRole.OWN, str(certificate), lambda: _first_end_s(certificate))
+    if ca is not None:
+        found += _known(CertificateRole.AUTHORITY, str(ca), lambda: _last_end_s(context))
     return found
 
 
 def certificate_of_server(address: str, shown: Mapping[str, Any] | None) -> Certificate | None:
     """Return the certificate of a server, as ``ssl`` describes what it has shown; None without
-    TLS."""
+    TLS, and if its end cannot be read."""
     if not shown:
         return None
-    ends_us = ssl.cert_time_to_seconds(shown["notAfter"]) * _US_PER_S
-    return Certificate(CertificateRole.SERVER, address, ends_us)
+    known = _known(
+        CertificateRole.SERVER, address, lambda: ssl.cert_time_to_seconds(shown["notAfter"])
+    )
+    return next(iter(known), None)
+
+
+def _known(role: CertificateRole, name: str, read_end_s: Callable[[], int]) -> list[Certificate]:
+    """Return a certificate with its end; nothing if that cannot be read, since no connection
+    depends on it."""
+    try:
+        return [Certificate(role, name, read_end_s() * _US_PER_S)]
+    except (OSError, ValueError, LookupError) as error:
+        _log.warning("the end of the certificate of %s is not known: %r", name, error)
+        return []
+
+
+def _first_end_s(chain: Path) -> int:
+    listed = _PEM.findall(chain.read_text("latin-1"))
+    return min(end_s(ssl.PEM_cert_to_DER_cert(each)) for each in listed)
+
+
+def _last_end_s(context: ssl.SSLContext) -> int:
+    authorities = context.get_ca_certs()
+    return max(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in authorities)
 
 
 def end_s(der: bytes) -> int:

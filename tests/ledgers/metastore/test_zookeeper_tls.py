@@ -207,17 +207,39 @@ def test_of_a_chain_the_first_end_counts_and_of_authorities_the_last(
     ],
 )
 def test_a_year_of_two_digits_is_within_a_hundred_years(tag: int, text: bytes, year: int) -> None:
-    """The parts before the end, of which a version may be absent, are of any length."""
+    """The version may be absent."""
+    for version in (b"", element(0xA0, bytes(3))):
+        assert end_s(der_that_ends(tag, text, version)) == timegm((year, 1, 1, 0, 0, 0))
 
-    def element(tag: int, content: bytes) -> bytes:
-        size = len(content)
-        return bytes([tag, size] if size < 128 else [tag, 0x82, size >> 8, size & 0xFF]) + content
 
+def der_that_ends(tag: int, text: bytes, version: bytes = b"") -> bytes:
+    """The parts of a certificate up to its end; those before it are of any length."""
     validity = element(0x30, element(0x17, b"000101000000Z") + element(tag, text))
     parts = b"".join(element(each, bytes(200)) for each in (0x02, 0x30, 0x30)) + validity
-    for signed in (parts, element(0xA0, bytes(3)) + parts):
-        der = element(0x30, element(0x30, signed))
-        assert end_s(der) == timegm((year, 1, 1, 0, 0, 0))
+    return element(0x30, element(0x30, version + parts))
+
+
+def element(tag: int, content: bytes) -> bytes:
+    """An element of DER."""
+    size = len(content)
+    return bytes([tag, size] if size < 128 else [tag, 0x82, size >> 8, size & 0xFF]) + content
+
+
+def test_an_end_that_cannot_be_read_keeps_no_process_from_its_connection(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = tmp_path / "own.pem"
+    for text in (b"4901010000Z", b"", b"491301000000Z"):  # without seconds; nothing; month 13
+        own.write_text(ssl.DER_cert_to_PEM_cert(der_that_ends(0x17, text)))
+        context = tls_context(ca=authority.certificate)
+        (trusted,) = certificates_of_files(context, ca=authority.certificate, certificate=own)
+        assert trusted.role is CertificateRole.AUTHORITY
+        assert f"the end of the certificate of {own} is not known" in caplog.text
+        caplog.clear()
+    own.write_text("no certificate")
+    assert certificates_of_files(tls_context(ca=None), ca=None, certificate=own) == []
+    for shown in ({"notAfter": "Bad time value"}, {"subject": ()}):
+        assert certificate_of_server("localhost:1", shown) is None
 
 
 def test_files_that_cannot_be_used_are_named(authority: Authority, stranger: Authority) -> None:
