@@ -38,32 +38,48 @@ backup=/backup/$1
 snapshot=$(on_cluster exec zookeeper-backups -- bash -c 'basename "$0"/snapshot.*' "$backup")
 wanted=$(on_cluster exec zookeeper-backups -- bash -c 'sha256sum < "$0"' "$backup/$snapshot")
 
+shall=() # How many pods each shall have.
 for workload in "${workloads[@]}"; do
     replicas=$(running "$workload")
-    noted=$(replicas_of "$workload")
-    if ((replicas == 0)) && [[ -z $noted ]]; then
+    noted=$(replicas_of "$workload") # By a run that did not end. It may have left ZooKeeper at a quorum.
+    if ((replicas > 0)) && ! [[ $workload == */zookeeper && $noted && $replicas == $((noted / 2 + 1)) ]]; then
+        noted=$replicas
+    fi
+    if [[ -z $noted ]]; then
         echo "$workload has no pods, and nothing says how many it shall have: scale it first" >&2
         exit 1
     fi
+    shall+=("$noted")
+    if ((replicas != noted)); then echo "$workload: $replicas pods, $noted when a run before this one began"; fi
+done
+servers=${shall[3]}
+
+volumes_of() { on_cluster get pvc "data-zookeeper-$1" "log-zookeeper-$1" --ignore-not-found -o name; }
+kept=() lost=()
+for ((server = 0; server < servers; server++)); do
+    volumes=$(volumes_of "$server")
+    case $volumes in
+        '') lost+=("$server") ;;
+        *$'\n'*) kept+=("$server") ;;
+        *) # One is half of what the server had, which nobody can start with.
+            echo "zookeeper-$server has only $volumes: copy what you need of it, and delete it" >&2
+            exit 1
+            ;;
+    esac
 done
 
 no_backups() { on_cluster patch cronjob zookeeper-backup -p "{\"spec\": {\"suspend\": $1}}"; }
 
 echo "== everything stops"
 no_backups true
-for workload in "${workloads[@]}"; do
-    replicas=$(running "$workload")
-    noted=$(replicas_of "$workload") # By a run that did not end, which may have left fewer of them.
-    if ((replicas > ${noted:-0})); then
-        on_cluster annotate --overwrite "$workload" "fencelog.io/replicas=$replicas"
-    fi
+for index in "${!workloads[@]}"; do
+    workload=${workloads[index]}
+    on_cluster annotate --overwrite "$workload" "fencelog.io/replicas=${shall[index]}"
     on_cluster scale "$workload" --replicas=0
 done
 has_ended() { on_cluster wait --for=delete pod -l "app.kubernetes.io/name in ($1)" --timeout=300s; }
 has_ended 'broker, autorecovery, bookie, zookeeper'
-servers=$(replicas_of statefulset/zookeeper)
 
-has_volumes() { on_cluster get pvc "data-zookeeper-$1" "log-zookeeper-$1"; }
 set_aside() { # What a server has; its pod stays.
     pod=zookeeper-restore-$1
     make zookeeper_restore.yaml "$image" "$1"
@@ -74,10 +90,6 @@ set_aside() { # What a server has; its pod stays.
         done'
 }
 
-kept=() lost=()
-for ((server = 0; server < servers; server++)); do
-    if has_volumes "$server"; then kept+=("$server"); else lost+=("$server"); fi
-done
 if ((${#lost[@]} > 0)); then
     echo "== the StatefulSet makes volumes"
     # Two servers with empty ones are a quorum, for which the third one would give up what it has.
@@ -87,7 +99,7 @@ if ((${#lost[@]} > 0)); then
     done
     on_cluster scale statefulset/zookeeper --replicas="$servers"
     for server in "${lost[@]}"; do
-        until has_volumes "$server"; do sleep 2; done
+        until [[ $(volumes_of "$server") == *$'\n'* ]]; do sleep 2; done
     done
     on_cluster scale statefulset/zookeeper --replicas=0
     has_ended zookeeper

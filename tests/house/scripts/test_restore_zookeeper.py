@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ case "$*" in
     *args*) printf 'zk://z:1/x?a=b&c=d' ;;
     *secretName*) printf zookeeper-credentials-1 ;;
     *jsonpath*containers*) printf image:1 ;;
-    "get pvc data-zookeeper-"*) [[ ! -e $PLACE/lost/${3##*-} ]] ;;
+    "get pvc data-zookeeper-"*)
+        for claim in $3 $4; do
+            [[ -e $PLACE/lost/${3##*-}/${claim%%-*} ]] || echo "persistentvolumeclaim/$claim"
+        done ;;
     "create -f -") sed -n 's/^  \\(name\\|generateName\\): /create /p; s/.*claimName: /claim /p
         s/.*secretName: /secret /p; s/^ *- zk:/url zk:/p' \\
         >> "$PLACE/calls"; echo "job.batch/skip-ledger-ids-x created" ;;
@@ -133,7 +137,8 @@ def test_a_second_run_knows_how_many_there_were(tmp_path: Path, left: int) -> No
     (tmp_path / "data/new/snapshot.11").touch()  # The first run ended while this was copied.
     code, output, calls = restore(tmp_path, BACKUP, zookeeper=left)
     assert code == 0, output
-    assert f"annotate --overwrite {ZOOKEEPER} fencelog.io/replicas={left}" not in calls
+    noted = [call for call in calls if call.startswith(f"annotate --overwrite {ZOOKEEPER} ")]
+    assert noted == [f"annotate --overwrite {ZOOKEEPER} fencelog.io/replicas=3"]
     assert "claim data-zookeeper-2" in calls
     assert scaled(calls)[-4:] == ["zookeeper=3", "bookie=3", "autorecovery=3", "broker=3"]
     assert [path.name for path in (tmp_path / "data/new").iterdir()] == ["snapshot.12"]
@@ -146,6 +151,35 @@ def test_a_note_that_is_too_low_is_one_of_another_time(tmp_path: Path) -> None:
     _, _, calls = restore(tmp_path, BACKUP, zookeeper=5)
     assert "claim data-zookeeper-4" in calls
     assert scaled(calls)[4:6] == ["zookeeper=3", "zookeeper=5"]
+
+
+def test_a_note_that_is_too_high_is_one_of_another_time(tmp_path: Path) -> None:
+    for workload in (ROLES[2], ZOOKEEPER):
+        (tmp_path / "notes" / workload).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notes" / workload).write_text("7", "utf-8")
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 0, output
+    assert scaled(calls)[4:7] == ["zookeeper=2", "zookeeper=3", "bookie=3"]
+
+
+def lose(place: Path, *servers: int, claims: Sequence[str] = ("data", "log")) -> None:
+    """Have these servers of ZooKeeper without these claims."""
+    for server in servers:
+        (place / "lost" / str(server)).mkdir(parents=True)
+        for claim in claims:
+            (place / "lost" / str(server) / claim).touch()
+
+
+@pytest.mark.parametrize("claim", ["data", "log"])
+def test_nothing_is_stopped_where_a_server_has_one_of_its_two_volumes(
+    tmp_path: Path, claim: str
+) -> None:
+    lose(tmp_path, 1, claims=[claim])
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 1
+    other = {"data": "log", "log": "data"}[claim]
+    assert f"zookeeper-1 has only persistentvolumeclaim/{other}-zookeeper-1" in output
+    assert scaled(calls) == []
 
 
 def test_nothing_is_stopped_that_nobody_could_start_again(tmp_path: Path) -> None:
@@ -161,8 +195,7 @@ def test_nothing_is_stopped_that_nobody_could_start_again(tmp_path: Path) -> Non
 def test_volumes_that_are_gone_are_made_by_the_stateful_set(
     tmp_path: Path, lost: tuple[int, ...]
 ) -> None:
-    for server in lost:
-        (tmp_path / "lost" / str(server)).mkdir(parents=True)
+    lose(tmp_path, *lost)
     code, output, calls = restore(tmp_path, BACKUP)
     assert code == 0, output
     made = ["zookeeper=3", "zookeeper=0"]
