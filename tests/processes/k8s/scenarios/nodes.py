@@ -109,8 +109,9 @@ def have_leader(installed: Installation, node: str) -> None:
         if leader in names_of(installed, node):
             say(f"  {node} has ZooKeeper's leader, {leader}")
             return
-        installed.cluster.in_namespace("delete", "pod", leader)
-        installed.wait_ready()
+        if leader:
+            installed.cluster.in_namespace("delete", "pod", leader)
+            installed.wait_ready()
         expect_servers(installed, len(installed.pods("zookeeper")))
     raise CommandFailed(f"no server of {node} was elected {ELECTIONS} times")
 
@@ -141,6 +142,8 @@ def cut_leader(installed: Installation) -> None:
     node = electable(installed)
     have_leader(installed, node)
     chosen = with_owner(installed, have_broker(installed, node))
+    if not installed.leader_was_lost:
+        raise CommandFailed(f"{node} does not have ZooKeeper's leader any more")
     with broken(installed, "cut", "heal", [chosen.node], chosen.address):
         time.sleep(CUT_S)
 
