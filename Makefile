@@ -31,28 +31,28 @@ help:  ## Say what can be done here
 
 # -- running ---------------------------------------------------------------------------------------
 
+# COMPILED=1 with run, demo, bench or drills takes compiled modules.
+ifeq ($(COMPILED),1)
+WITH := PYTHONPATH=$(CURDIR)/build/compiled
+run demo bench drills: build/compiled/.built
+endif
+
 .PHONY: run
 run: $(VENV)/.compiled  ## Start the service on http://127.0.0.1:8080 (ARGS="--http … --data …")
-	@exec $(BIN)/fencelog standalone $(ARGS)
+	@$(WITH) exec $(BIN)/fencelog standalone $(ARGS)
 
 .PHONY: demo
 demo: java $(VENV)/.installed-all $(VENV)/.compiled  ## Real logs through a real cluster and Spark (LOGS=DIR)
-	@exec $(BIN)/fencelog demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
+	@$(WITH) exec $(BIN)/fencelog demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
 
 .PHONY: bench
 bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
-	@$(BIN)/fencelog bench ledger $(ARGS)
-	@$(BIN)/fencelog bench bookie $(ARGS)
-	@$(BIN)/fencelog bench http $(ARGS)
-	@$(BIN)/fencelog bench fanin $(ARGS)
-	@$(BIN)/fencelog bench routes $(ARGS)
-	@$(BIN)/fencelog bench read $(ARGS)
-
-# COMPILED=1 with any of these runs the service with compiled modules.
-ifdef COMPILED
-run demo bench drills: private export PYTHONPATH := $(CURDIR)/build/compiled
-run demo bench drills: build/compiled/.built
-endif
+	@$(WITH) $(BIN)/fencelog bench ledger $(ARGS)
+	@$(WITH) $(BIN)/fencelog bench bookie $(ARGS)
+	@$(WITH) $(BIN)/fencelog bench http $(ARGS)
+	@$(WITH) $(BIN)/fencelog bench fanin $(ARGS)
+	@$(WITH) $(BIN)/fencelog bench routes $(ARGS)
+	@$(WITH) $(BIN)/fencelog bench read $(ARGS)
 
 .PHONY: bench-compiled
 bench-compiled: build/compiled/.built  ## Measure what compiled modules save (TOPICS="10 1000")
@@ -107,7 +107,7 @@ fuzz: $(VENV)/.installed-all  ## Send broken input to every parser (INPUTS=10000
 
 .PHONY: drills
 drills: java $(VENV)/.compiled  ## Break real clusters in every way; account for every message
-	@$(BIN)/fencelog drill all $(ARGS)
+	@$(WITH) $(BIN)/fencelog drill all $(ARGS)
 
 .PHONY: spark
 spark: java $(VENV)/.installed-all $(VENV)/.compiled $(OLDEST_INSTALLED)  ## All tests on Spark, with costly variants, and on the oldest Spark
@@ -183,7 +183,7 @@ $(VENV)/.compiled: $(VENV)/.installed $(SOURCES)
 
 # A wheel for this machine whose hot modules are compiled, and a directory with it (COMPILED=1).
 .PHONY: compiled
-compiled: build/compiled/.built  ## Compile the modules that appends pass, with mypyc and a C compiler
+compiled: build/compiled/.built  ## Compile the modules that appends pass through, with mypyc and a C compiler
 
 build/compiled/.built: $(VENV)/.installed-all setup.py pyproject.toml $(SOURCES)
 	@echo "Compiling into build/compiled, which takes minutes"
