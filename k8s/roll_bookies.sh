@@ -16,7 +16,7 @@ partition() {
         -p "{\"spec\": {\"updateStrategy\": {\"rollingUpdate\": {\"partition\": $1}}}}"
 }
 all_copies_are_there() {
-    # Not through a pipe: a command whose last lines nobody reads would have failed.
+    # Not through a pipe: a command whose last lines nobody reads fails (SIGPIPE).
     status=$(in_broker autorecovery status) &&
         grep -q '^recent check: 0 ledgers lacked copies' <<< "$status" &&
         marked=$(in_broker ledger underreplicated) && [[ -z $marked ]]

@@ -53,8 +53,9 @@ def _ending(
     role, name = certificate.role, certificate.name
     (kind, first), count = processes[0], len(processes)
     who = f"{kind} {first}" if count == 1 else f"{count:,} processes, {kind} {first} first,"
+    shows = "shows" if count == 1 else "show"
     what = {
-        CertificateRole.OWN: f"the certificate in {name}, which {who} shows to ZooKeeper,",
+        CertificateRole.OWN: f"the certificate in {name}, which {who} {shows} to ZooKeeper,",
         CertificateRole.AUTHORITY: f"the last certificate in {name}, which says whom to trust,",
         CertificateRole.SERVER: f"the certificate of ZooKeeper at {name}",
     }[role]
@@ -65,11 +66,12 @@ def _ending(
         look = f"openssl x509 -noout -subject -enddate -in {shlex.quote(name)}"
         command = f"{_START[kind]} --id {first}"
         then = "put another one there, and start what uses it again, one process after the other"
+    since, by = ("then", "Before") if left_s > 0 else ("since then", "Now")
     return Finding(
         FindingKind.CERTIFICATE_ENDING,
         severity,
         name,
-        f"{what} {_when(left_s)}: then {who} cannot connect to ZooKeeper again. Before, {then}",
+        f"{what} {_when(left_s)}: {since} {who} cannot connect to ZooKeeper again. {by}, {then}",
         command,
         details={
             "role": role.value,

@@ -85,7 +85,7 @@ class Console extends View {
 
   tokenForm() {
     return h('form', {class: 'panel', key: 'token', onsubmit: (/** @type {SubmitEvent} */ event) => this.useToken(event)},
-      h('p', {role: 'status'}, 'A proxy in front of this service asks for a token. It is kept until this tab is closed.'),
+      h('p', {role: 'status'}, 'A proxy in front of this service asks for a token. The browser keeps it for this tab.'),
       h('div', {class: 'fields'}, field('Token', h('input', {name: 'token', type: 'password', autocomplete: 'off', required: true})), h('button', null, 'Use it')),
       this.mistake.value && h('p', {class: 'bad', role: 'alert', key: 'mistake'}, this.mistake.value));
   }

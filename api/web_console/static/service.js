@@ -41,8 +41,9 @@ export async function ask(path, init = {}) {
     const isReading = (init.method ?? 'GET') === 'GET';
     throw new Problem(0, {detail: 'the broker does not answer', side_effects: isReading ? 'none' : 'maybe'});
   }
-  if (answer.ok || answer.status === 304) return answer;
   if (answer.status === 401) isTokenAsked.value = true;
+  else if (answer.ok) isTokenAsked.value = false;
+  if (answer.ok || answer.status === 304) return answer;
   let said = {};
   try {
     said = await answer.json();

@@ -1,5 +1,5 @@
-// The token that a proxy in front of the brokers asks for, where it does. The tab keeps it, and
-// forgets it when it is closed; it is in no address.
+// The token that a proxy in front of the brokers asks for, where it does. The browser
+// keeps it for this tab; it is in no address.
 
 import {signal} from './view.js';
 

@@ -46,7 +46,12 @@ def test_it_is_the_more_urgent_the_sooner_it_ends(
         assert list(found) == []
         return
     finding = healthy.only(found, FindingKind.CERTIFICATE_ENDING, severity)
-    assert f", {when}: then broker r1 cannot connect" in finding.summary
+    since, by = ("since then", "Now") if in_us == 0 else ("then", "Before")
+    assert finding.summary == (
+        f"the certificate in /tls/its own.crt, which broker r1 shows to ZooKeeper, {when}: {since} "
+        f"broker r1 cannot connect to ZooKeeper again. {by}, put another one there, and start what "
+        "uses it again, one process after the other"
+    )
     assert finding.subject == "/tls/its own.crt"
     assert finding.look_first == "openssl x509 -noout -subject -enddate -in '/tls/its own.crt'"
     assert finding.command == "fencelog broker --metadata URL --id r1"
@@ -70,6 +75,14 @@ def test_one_that_many_need_is_found_once() -> None:
         "processes": ["bookie b1", "broker r1", "broker r2"],
         "process_count": 3,
     }
+
+
+def test_one_that_many_show_is_found_once() -> None:
+    brokers = {
+        name: replace(healthy.broker(), certificates=[ending(HOUR_US)]) for name in ("r1", "r2")
+    }
+    (found,) = certificate_findings(healthy.cluster(brokers=brokers))
+    assert "which 2 processes, broker r1 first, show to ZooKeeper, ends" in found.summary
 
 
 def test_a_server_needs_another_one_and_no_process_of_ours_a_restart() -> None:
