@@ -19,7 +19,7 @@ from fencelog.api.admin.autorecovery_routes import add_autorecovery_routes
 from fencelog.api.admin.bookie_table import add_bookie_table
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.doctor_routes import add_doctor_routes
-from fencelog.api.admin.models import JsonLine
+from fencelog.api.admin.models import PROBLEM_RESPONSES, JsonLine
 from fencelog.api.admin.rate_routes import add_rates
 from fencelog.api.admin.subscription_table_routes import add_subscription_table
 from fencelog.api.admin.topic_table_routes import add_topic_table
@@ -163,7 +163,10 @@ def _add_metrics(app: FastAPI, shown: ServiceMetrics) -> None:
         METRICS,
         tags=["health"],
         response_class=Response,
-        responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
+        responses={
+            200: {"content": {"text/plain": {}}, "description": "Prometheus text format"},
+            **PROBLEM_RESPONSES,
+        },
     )
     async def metrics(partitions: bool = False) -> Response:
         """Return the metrics for Prometheus. Those of self-healing are left out while the metadata
