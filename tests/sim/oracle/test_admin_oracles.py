@@ -26,7 +26,7 @@ from tests.sim.oracle.log_history import payload_of
 from tests.sim.oracle.state_watch import DurableCursor
 from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
 from tests.sim.plan.admin_plan import STEPS
-from tests.sim.plan.topic_forwards import HTTP_TARGETS
+from tests.sim.plan.topic_forwards import CUT_ANSWERS, HTTP_TARGETS
 from tests.sim.plan.topic_plan import TOPIC_TARGETS
 from tests.sim.topics.brokers import TOPIC
 
@@ -414,5 +414,5 @@ def test_plans_play_every_step_and_faults_that_there_are() -> None:
     plans = [draw_admin_plan(seed) for seed in seeds]
     assert {step.kind for plan in plans for step in plan.steps} == set(STEPS)
     kinds = {fault.kind for plan in plans for fault in plan.faults}
-    assert kinds <= TOPIC_TARGETS.keys() | HTTP_TARGETS.keys()
+    assert kinds <= {*TOPIC_TARGETS, *HTTP_TARGETS, CUT_ANSWERS}
     assert len({str(plan) for plan in plans}) == len(plans)
