@@ -28,11 +28,11 @@ from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.partition.stats import BrokerStats, PartitionStats, StatsTable
-from fencelog.broker.partition.subscription_totals import BacklogTable
-from fencelog.broker.partition.topic_totals import TopicTable
+from fencelog.broker.partition.stats.broker_stats import BrokerStats, PartitionStats, StatsTable
+from fencelog.broker.partition.stats.subscription_totals import BacklogTable
+from fencelog.broker.partition.stats.topic_totals import TopicTable
+from fencelog.broker.partition.stats.troubles import Troubles, find_troubles
 from fencelog.broker.partition.transfer import PartitionTransfer
-from fencelog.broker.partition.troubles import Troubles, find_troubles
 from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
 from fencelog.broker.registry.topic_cache import TopicCache
 from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
@@ -92,10 +92,7 @@ class Broker:
         )
         self._bookies = ChildrenValues(store, BOOKIES_PATH)
         self._letting_go: set[asyncio.Task[None]] = set()
-        pending = self._services.pending
-        self._balancer = Balancer(
-            config.broker_id, self.directory, self._slots, pending=pending, policy=config.balance
-        )
+        self._balancer = Balancer(self._services, self.directory, self._slots)
         self._unloading = Unloading(
             self._slots, self.directory, self._balancer, self.events, config.drain_timeout_s
         )
@@ -105,7 +102,7 @@ class Broker:
             store, self.topics, ledgers, LedgerStore(store), host=host, grace_s=config.sweep_grace_s
         )
         self._sweeper = Sweeper(self.sweep, interval_s=config.sweep_interval_s, host=host)
-        self._stats = StatsTable(self._all_slots, self._subscription_names, pending)
+        self._stats = StatsTable(self._services, self._all_slots, self._subscription_names)
         self.topic_table = TopicTable(self.open_slots)
         self.backlog_table = BacklogTable(self.open_slots, self._subscription_names)
         self.lag_history = LagHistory(self.open_slots, host)

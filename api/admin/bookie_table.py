@@ -19,7 +19,7 @@ from fencelog.api.streams.ledger_check import (
     members_of,
 )
 from fencelog.broker.limits import ADMIN_ANSWER_S
-from fencelog.broker.partition.topic_totals import RecentTotals
+from fencelog.broker.partition.stats.topic_totals import RecentTotals
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from fencelog.broker.partition.subscription_totals import (
+from fencelog.broker.partition.stats.subscription_totals import (
     SUBSCRIPTION_TOTALS,
     SubscriptionKey,
     SubscriptionTotals,

@@ -26,7 +26,7 @@ from fencelog.api.subscriptions.lag_core import NO_LAG, Lag, lag_of, recent_part
 from fencelog.api.subscriptions.lag_core import added_up as added_up_lags
 from fencelog.broker.limits import MAX_SUBSCRIPTION_PAGE
 from fencelog.broker.names import NAME_PATTERN, TopicName
-from fencelog.broker.partition.subscription_totals import (
+from fencelog.broker.partition.stats.subscription_totals import (
     SUBSCRIPTION_TOTALS,
     SubscriptionKey,
     SubscriptionTotals,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from fencelog.broker.partition.topic_totals import TOTALS, TopicTotals
+from fencelog.broker.partition.stats.topic_totals import TOTALS, TopicTotals
 
 
 class SortBy(StrEnum):

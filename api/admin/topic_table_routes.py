@@ -21,7 +21,7 @@ from fencelog.api.http.queries import refuse_query
 from fencelog.api.routing.peers import LinkPeers, broker_path
 from fencelog.broker.limits import MAX_TOPIC_PAGE
 from fencelog.broker.names import NAME_PATTERN, check_name
-from fencelog.broker.partition.topic_totals import TOTALS
+from fencelog.broker.partition.stats.topic_totals import TOTALS
 from fencelog.broker.registry.topics import TopicInfo
 
 if TYPE_CHECKING:

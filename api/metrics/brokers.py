@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from fencelog.api.metrics.table import Metric, sample, samples, times
 from fencelog.broker.metrics import BrokerCounts
-from fencelog.broker.partition.stats import BrokerStats, PartitionStats, SubscriptionStats
+from fencelog.broker.partition.stats.broker_stats import (
+    BrokerStats,
+    PartitionStats,
+    SubscriptionStats,
+)
 from fencelog.ledgers.metrics import LedgerCounts
 
 _US_PER_S = 1e6

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from fencelog.ledgers.metrics import Histogram
@@ -256,7 +256,7 @@ class Metric(NamedTuple):
 
 def samples(name: str, values: Iterable[Labelled]) -> Metric:
     """Return a metric of the table with these figures."""
-    exposed, labels = _exposed_name(name), TABLE[name].labels.split()
+    exposed, labels = _exposed_name(name), _label_names(name)
     lines = [f"{exposed}{_labels(labels, words)} {float(value)}\n" for words, value in values]
     return Metric(name, _head(name) + "".join(lines))
 
@@ -268,11 +268,11 @@ def sample(name: str, value: float) -> Metric:
 
 def times(name: str, values: Iterable[tuple[tuple[str, ...], Histogram]]) -> Metric:
     """Return a histogram of the table."""
-    labels, lines = TABLE[name].labels.split(), [_head(name)]
+    labels, lines = _label_names(name), [_head(name)]
     for words, histogram in values:
         buckets, total = histogram.cumulative()
         for bound, count in buckets:
-            found = _labels([*labels, "le"], (*words, bound))
+            found = _labels((*labels, "le"), (*words, bound))
             lines.append(f"{name}_bucket{found} {count}\n")
         found = _labels(labels, words)
         lines.append(f"{name}_count{found} {buckets[-1][1]}\n{name}_sum{found} {total}\n")
@@ -284,13 +284,19 @@ def _exposed_name(name: str) -> str:
 
 
 @cache
+def _label_names(name: str) -> tuple[str, ...]:
+    return tuple(TABLE[name].labels.split())
+
+
+@cache
 def _head(name: str) -> str:
     """Return what stands before the samples of a metric."""
     exposed, (kind, _, meaning) = _exposed_name(name), TABLE[name]
     return f"# HELP {exposed} {meaning}\n# TYPE {exposed} {kind}\n"
 
 
-def _labels(names: list[str], words: tuple[str, ...]) -> str:
+@lru_cache(maxsize=4_096)  # the same few hundred rows, for several metrics, in every scrape
+def _labels(names: tuple[str, ...], words: tuple[str, ...]) -> str:
     """Return the labels of a sample with their values."""
     if not names:
         return ""

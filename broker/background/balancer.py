@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 
-from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.cluster.balance_core import PartitionKey, PartitionView, decide
 from fencelog.broker.cluster.broker_directory import BrokerDirectory
 from fencelog.broker.cluster.load import BrokerLoad
-from fencelog.broker.config import BalancePolicy
+from fencelog.broker.partition.broker_services import BrokerServices
+from fencelog.broker.partition.open_partitions import Traffic
 from fencelog.broker.partition.partition_slot import PartitionSlot
 
 SLOTS_AT_A_TIME = 500
@@ -26,22 +26,21 @@ log = logging.getLogger(__name__)
 
 
 class Balancer:
-    """The balancer: ``start`` it, ``stop`` it. ``slots``: all slots of the broker."""
+    """The balancer: ``start`` it, ``stop`` it. ``slots``: all slots of the broker. The traffic
+    of those that are open is kept in ``OpenPartitions``."""
 
     def __init__(
         self,
-        own_id: str,
+        services: BrokerServices,
         directory: BrokerDirectory,
         slots: Mapping[PartitionKey, PartitionSlot],
-        *,
-        pending: PendingBytes,
-        policy: BalancePolicy,
     ) -> None:
-        self._own_id = own_id
+        self._own_id = services.config.broker_id
         self._directory = directory
         self._slots = slots
-        self._pending = pending
-        self._policy = policy
+        self._opened = services.open_partitions
+        self._pending = services.pending
+        self._policy = services.config.balance
         self._rounds_above = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -82,8 +81,7 @@ class Balancer:
             last = now
 
     async def _measure(self, elapsed_s: float) -> None:
-        partitions = 0
-        in_bytes_per_s = out_bytes_per_s = 0.0
+        partitions, traffic = 0, Traffic()
         for number, slot in enumerate(list(self._slots.values()), 1):
             if number % SLOTS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
@@ -91,13 +89,13 @@ class Balancer:
             if open_log is not None:
                 slot.meter.sample(open_log.bytes_in, open_log.bytes_out, elapsed_s)
                 partitions += 1
-                in_bytes_per_s += slot.meter.in_bytes_per_s
-                out_bytes_per_s += slot.meter.out_bytes_per_s
+                traffic.add(slot.info.topic_id, slot.meter)
+        self._opened.traffic = traffic
         self._directory.measured(
             BrokerLoad(
                 partitions=partitions,
-                in_bytes_per_s=round(in_bytes_per_s),
-                out_bytes_per_s=round(out_bytes_per_s),
+                in_bytes_per_s=round(traffic.in_bytes_per_s),
+                out_bytes_per_s=round(traffic.out_bytes_per_s),
                 pending_bytes=self._pending.total,
             )
         )

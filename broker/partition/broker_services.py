@@ -10,6 +10,7 @@ from fencelog.broker.cluster.event_recorder import EventRecorder
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.metrics import BrokerCounts
+from fencelog.broker.partition.open_partitions import OpenPartitions
 from fencelog.broker.partition.opening_gate import OpeningGate
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.transfer import PartitionTransfer
@@ -38,4 +39,5 @@ class BrokerServices:
     caches: TailCaches = field(default_factory=TailCaches)
     reads: BrokerReads = field(default_factory=BrokerReads)
     gate: OpeningGate = field(default_factory=OpeningGate)
+    open_partitions: OpenPartitions = field(default_factory=OpenPartitions)
     metrics: BrokerCounts = field(default_factory=BrokerCounts)

@@ -170,7 +170,7 @@ class PartitionSlot:
         try:
             if self._opening is not None:
                 await asyncio.wait((self._opening,))
-            open_log, self._log = self._log, None
+            open_log = self._give_up_log()
             is_released, release = False, self._owner.releasing()
             self._owner.close()  # of what follows here, nothing need be reported
             if open_log is not None:
@@ -205,7 +205,7 @@ class PartitionSlot:
                 task.cancel()
                 await asyncio.wait((task,))
         self.owner_seen()  # a move that was cancelled before it began has notified no request
-        open_log, self._log = self._log, None
+        open_log = self._give_up_log()
         if open_log is not None:
             if error is None:
                 is_released = await open_log.close(release)
@@ -227,6 +227,20 @@ class PartitionSlot:
     def _let_go(self) -> FencelogError:
         return FencelogError(ErrorCode.NO_OWNER, f"{self} was closed here")
 
+    def _hold(self, log: PartitionLog) -> None:
+        """Take this log, which was opened just now, as the slot's own."""
+        self._give_up_log()
+        self._log = log
+        self.meter.restart()
+        self._services.open_partitions.opened(self, log)
+
+    def _give_up_log(self) -> PartitionLog | None:
+        """Return the log, which is this slot's no longer; None: there is none."""
+        found, self._log = self._log, None
+        if found is not None:
+            self._services.open_partitions.closed(self, found)
+        return found
+
     # -- opening ---------------------------------------------------------------------------------
 
     def _opened(self, opening: asyncio.Task[PartitionLog]) -> None:
@@ -245,13 +259,14 @@ class PartitionSlot:
                 await self._choose(take=take)
                 began_us = services.host.now_us()
                 try:
-                    self._log = await self._win()
+                    opened = await self._win()
                 except BaseException as error:
                     services.metrics.takeovers_failed += not isinstance(error, NotOwner)
                     if isinstance(error, FencelogError) and error.code not in _ELSEWHERE:
                         self._failed(opening, error)
                     await self._owner.release()
                     raise
+                self._hold(opened)
         except TimeoutError:
             late = f"it could not be opened within {timeout_s:g} s"
             self._failed(opening, FencelogError(ErrorCode.NO_OWNER, late))
@@ -268,13 +283,12 @@ class PartitionSlot:
             ) from error
         self.opening = None
         services.metrics.takeover_time.observe_us(services.host.now_us() - began_us)
-        self._log.apply_policy(self.info.policy)  # it may have changed meanwhile
-        self.meter.restart()
+        opened.apply_policy(self.info.policy)  # it may have changed meanwhile
         self.opened_at_s = asyncio.get_running_loop().time()
         services.others.taken()
         self._owner.keep()
-        log.info("%s: opened, epoch %d", self, self._log.epoch)
-        return self._log
+        log.info("%s: opened, epoch %d", self, opened.epoch)
+        return opened
 
     def _failed(self, opening: Opening, error: FencelogError) -> None:
         """Note why an attempt has failed. The first one since the last success is an event: the
@@ -368,7 +382,7 @@ class PartitionSlot:
         self._dispose(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
 
     def _dispose(self, error: FencelogError) -> None:
-        lost, self._log = self._log, None
+        lost = self._give_up_log()
         if lost is not None:
             self._disposing = asyncio.get_running_loop().create_task(self._abandon(lost, error))
 

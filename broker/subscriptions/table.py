@@ -6,7 +6,7 @@ The state of deliveries (``SubscriptionState``) is created at the first use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,12 +85,13 @@ class SubscriptionTable:
         self.policy = policy
         self._metrics = metrics
         self._reader = reader
-        self._cursors = CursorLog(cursors, state_log, self._forget_backlogs)
+        self._cursors = CursorLog(cursors, state_log, self._backlogs_changed)
         self._partition = partition
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._in_use: dict[str, SubscriptionState] = {}
-        self._backlog_messages: list[tuple[str, int]] | None = None
+        self._counted: list[tuple[str, int]] | None = None
+        self._on_backlogs_changed: Callable[[], object] | None = None
 
     async def close(self) -> None:
         """End all work after the log was closed. Never raises."""
@@ -210,23 +211,34 @@ class SubscriptionTable:
                 self._cursors.is_durable(subscription_id),
             )
 
-    def backlog_messages(self) -> list[tuple[str, int]]:
-        """Return of ``backlogs`` the ids and ``messages`` alone. They are kept until the tail moves
-        or a cursor changes: of many partitions, few have to be counted anew."""
-        found = self._backlog_messages
-        if found is None:
-            tail = self._reader.tail_offset
-            found = self._backlog_messages = [
-                (id_, cursor.acks.unacked_below(tail)) for id_, cursor in self._cursors.items()
-            ]
+    def count_backlogs(self) -> list[tuple[str, int]]:
+        """Return of ``backlogs`` the ids and ``messages`` alone. The next change of them, or the
+        first use of a subscription, is told once, see ``call_when_backlogs_change``."""
+        tail = self._reader.tail_offset
+        found = self._counted = [
+            (id_, cursor.acks.unacked_below(tail)) for id_, cursor in self._cursors.items()
+        ]
         return found
+
+    def call_when_backlogs_change(self, on_change: Callable[[], object] | None) -> None:
+        """Call ``on_change`` when something has changed since ``count_backlogs``."""
+        self._on_backlogs_changed = on_change
 
     def tail_moved(self) -> None:
         """Note that the tail has moved, or that the log was closed."""
-        self._backlog_messages = None
+        if self._counted:  # without cursors there is nothing to count
+            self._backlogs_changed()
 
-    def _forget_backlogs(self) -> None:
-        self._backlog_messages = None
+    def _backlogs_changed(self) -> None:
+        if self._counted is not None:
+            self._counted = None
+            if self._on_backlogs_changed is not None:
+                self._on_backlogs_changed()
+
+    @property
+    def is_used(self) -> bool:
+        """Tell whether messages may be with consumers."""
+        return bool(self._in_use)
 
     def in_delivery(self) -> tuple[int, int]:
         """Return ``leases`` and ``dead_letters`` of all backlogs together."""
@@ -254,6 +266,7 @@ class SubscriptionTable:
                 on_dead_letters=self._start_forwarding,
             )
             self._in_use[info.subscription_id] = subscription
+            self._backlogs_changed()
         elif subscription.info != info:
             subscription.configure(info)
         return subscription

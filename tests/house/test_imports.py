@@ -56,7 +56,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"compaction", "log", "subscriptions"},
         {"commits"},
         {"partition"},
-        {"background"},
+        {"background", "partition.stats"},
         {"broker"},
     ),
     "api": (

@@ -20,7 +20,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import Forwards
-from fencelog.broker.partition.stats import BrokerStats, PartitionStats
+from fencelog.broker.partition.stats.broker_stats import BrokerStats, PartitionStats
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo

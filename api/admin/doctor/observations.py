@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fencelog.bookie.identity.cookies import Cookie
-from fencelog.broker.partition.troubles import Troubles
+from fencelog.broker.partition.stats.troubles import Troubles
 from fencelog.ledgers.metastore.zookeeper_tls import Certificate
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
 

@@ -36,7 +36,7 @@ from fencelog.broker.background.sweep import Sweep
 from fencelog.broker.ledger_list.codec import decode_ledger_list
 from fencelog.broker.ledger_list.store import ledger_list_path
 from fencelog.broker.partition.ownership import OWNERS_PATH
-from fencelog.broker.partition.troubles import Troubles
+from fencelog.broker.partition.stats.troubles import Troubles
 from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host

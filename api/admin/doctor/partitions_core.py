@@ -17,7 +17,7 @@ from fencelog.api.admin.doctor.limits import (
     STUCK_STEP_MS,
     STUCK_TAKEOVER_MS,
 )
-from fencelog.broker.partition.troubles import (
+from fencelog.broker.partition.stats.troubles import (
     SlowSubscription,
     StuckOpening,
     StuckStep,

@@ -27,7 +27,7 @@ NOWHERE = "127.0.0.1:1"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SickCluster]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fencelog.broker.partition.topic_totals.TOPIC_TOTALS_MS", -1)
+        patched.setattr("fencelog.broker.partition.stats.topic_totals.TOPIC_TOTALS_MS", -1)
         async with sick_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
             yield cluster
 

@@ -15,7 +15,7 @@ from fencelog.api.admin.subscription_table_core import (
     ordered,
     to_wire,
 )
-from fencelog.broker.partition.subscription_totals import SubscriptionKey, SubscriptionTotals
+from fencelog.broker.partition.stats.subscription_totals import SubscriptionKey, SubscriptionTotals
 
 A, B, C = (SubscriptionKey("ns/x", "a"), SubscriptionKey("ns/x", "b"), SubscriptionKey("ns/y", "a"))
 LOST = SubscriptionKey("ns/z", "lost")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fencelog.api.admin.topic_table_core import SortBy, added_up, from_wire, ordered, to_wire
-from fencelog.broker.partition.topic_totals import TopicTotals
+from fencelog.broker.partition.stats.topic_totals import TopicTotals
 
 OF_BROKERS = {
     "b": {"ns/x": TopicTotals(1, 10.0, 1.0, 100, 5, 4, 3), "ns/y": TopicTotals(1, 50.0)},

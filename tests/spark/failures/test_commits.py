@@ -32,7 +32,7 @@ pytestmark = [
 ROWS = 500
 """In each of two partitions."""
 
-START_S = 120
+START_S = 240
 """A generous time for a driver on a busy machine."""
 
 
@@ -105,15 +105,18 @@ async def kill_driver(mark: Path, *, place: str, failure: str, **options: str) -
     given = options | {"place": place, "failure": f"commit hangs {failure}", "mark": str(mark)}
     command = [sys.executable, "-m", "tests.spark.support.copies", f"--java-options={JVM_OPTIONS}"]
     command += [f"--{name}={value}" for name, value in given.items()]
-    with (Path(place) / "driver.log").open("wb") as log:
+    log = Path(place) / "driver.log"
+    with log.open("wb") as output:
         driver = await anyio.open_process(
-            command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        with anyio.fail_after(START_S):
+        with anyio.move_on_after(START_S):
             while not mark.exists():
-                assert driver.returncode is None, Path(log.name).read_text("utf-8")
+                assert driver.returncode is None, log.read_text("utf-8")
                 await anyio.sleep(0.1)
+        late = f"the driver has not come to its commit in {START_S} s"
+        assert mark.exists(), f"{late}:\n{log.read_text('utf-8')}"
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         await driver.wait()

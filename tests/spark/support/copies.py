@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +66,14 @@ class Copy:
 
 
 def main() -> None:
-    """Copy with a failure in the sink, until the process is killed."""
+    """Copy with a failure in the sink, until the process is killed. What it prints tells a test
+    that has waited for it in vain how far it came."""
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        sys.stdout.write(f"{time.monotonic() - began:5.1f} s: {what}\n")
+        sys.stdout.flush()
+
     from pyspark.sql import SparkSession
 
     from tests.spark.support.failing import FORMAT as FAILING
@@ -82,10 +91,15 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("OFF")
+    tell("Spark runs")
+    spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(FailingDataSource)
+    tell("the data source is registered")
     copy = Copy(spark, Path(given.place), given.server, given.source, given.sink)
-    copy.run(FAILING, exactlyOnce="segments", failure=given.failure, mark=given.mark)
+    writer = copy.writer(FAILING, exactlyOnce="segments", failure=given.failure, mark=given.mark)
+    query = writer.trigger(availableNow=True).start()
+    tell("the query runs")
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The data source with one failure in it: of a task or of a commit, at its first attempt.
 
-Spark's processes import this module. What fails is chosen by options of its own, the rest are those
-of the data source; a file tells the other processes, and the test, that it has happened.
+Spark's processes import this module, so it imports the client of the service only where it is used.
+What fails is chosen by options of its own, the rest are those of the data source; a file tells the
+other processes, and the test, that it has happened.
 """
 
 from __future__ import annotations
@@ -14,22 +15,21 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import anyio
-import psutil
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from fencelog.api.client import FencelogClient
 from fencelog.spark_connector.planning.options import parse_batch_options
 from fencelog.spark_connector.source import FencelogDataSource, FencelogReader, checked_columns
 from fencelog.spark_connector.stream.options import parse_stream_options
 from fencelog.spark_connector.stream.reader import FencelogStreamReader
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
-from fencelog.spark_connector.write.target import WriteTarget, reached
 from fencelog.spark_connector.write.writer import FencelogStreamWriter, FencelogWriter, TaskOutcome
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fencelog.api.client import FencelogClient
+    from fencelog.spark_connector.write.target import WriteTarget
 
 FORMAT = "failing-fencelog"
 HANG_S = 120
@@ -107,6 +107,9 @@ class Planned:
 def wait_for_rows(options: WriteOptions) -> None:
     """Return when the topic has rows: what a task takes and what it writes are not in step. Rows in
     ledgers of their own are not seen, so they get a second."""
+    import anyio
+
+    from fencelog.api.client import FencelogClient
 
     async def wait() -> None:
         async with FencelogClient(options.servers) as client:
@@ -125,6 +128,8 @@ def wait_for_rows(options: WriteOptions) -> None:
 
 def kill_executor() -> None:
     """Kill the executor of this task: the parent of the daemon that has forked this process."""
+    import psutil
+
     daemon = psutil.Process().parent()
     executor = daemon.parent() if daemon is not None else None
     if executor is None or "java" not in executor.name():
@@ -159,6 +164,10 @@ class FailingDataSource(FencelogDataSource):
         return _StreamWriter(self._planned, self._reached(schema, overwrite=overwrite))
 
     def _reached(self, schema: StructType, *, overwrite: bool) -> WriteTarget:
+        import anyio
+
+        from fencelog.spark_connector.write.target import reached
+
         return anyio.run(reached, self._write_options(schema, overwrite))
 
 

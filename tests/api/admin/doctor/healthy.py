@@ -18,7 +18,7 @@ from fencelog.api.admin.doctor.observations import (
     TopicReplication,
 )
 from fencelog.bookie.identity.cookies import Cookie
-from fencelog.broker.partition.troubles import Troubles
+from fencelog.broker.partition.stats.troubles import Troubles
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
 
 NOW_US = 1_800_000_000_000_000

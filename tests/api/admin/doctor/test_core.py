@@ -21,7 +21,7 @@ from fencelog.api.admin.doctor.observations import (
 )
 from fencelog.api.cli.main import application
 from fencelog.bookie.repair.core import MissingReason
-from fencelog.broker.partition.troubles import SlowSubscription, StuckOpening, StuckStep
+from fencelog.broker.partition.stats.troubles import SlowSubscription, StuckOpening, StuckStep
 from fencelog.ledgers.metastore.zookeeper_tls import Certificate, CertificateRole
 from tests.api.admin.doctor import healthy
 

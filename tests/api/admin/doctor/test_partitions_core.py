@@ -15,7 +15,7 @@ from fencelog.api.admin.doctor.limits import (
     STUCK_STEP_MS,
     STUCK_TAKEOVER_MS,
 )
-from fencelog.broker.partition.troubles import SlowSubscription, StuckOpening, StuckStep
+from fencelog.broker.partition.stats.troubles import SlowSubscription, StuckOpening, StuckStep
 from tests.api.admin.doctor import healthy
 
 OLD_US = healthy.NOW_US - 60_000_000

@@ -8,10 +8,10 @@ import asyncio
 import pytest
 
 from fencelog.broker.limits import TOPIC_TOTALS_MS
-from fencelog.broker.partition import topic_totals
-from fencelog.broker.partition.topic_totals import TopicTotals
+from fencelog.broker.partition.stats import topic_totals
+from fencelog.broker.partition.stats.topic_totals import TopicTotals
 from fencelog.ledgers.record_batch import Message
-from tests.broker.partition.test_stats import opened, subscribed
+from tests.broker.partition.stats.test_broker_stats import opened, subscribed
 from tests.support.broker_stage import BrokerMaker
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import chain, islice
 from operator import itemgetter
 from typing import TypeVar
 
-from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.cluster.load import Meter
 from fencelog.broker.limits import (
     RANKED_AT_ONCE,
@@ -27,10 +25,12 @@ from fencelog.broker.limits import (
     STATS_AT_ONCE,
     STATS_NAMES_MS,
 )
+from fencelog.broker.partition.broker_services import BrokerServices
+from fencelog.broker.partition.open_partitions import OpenPartition, OpenPartitions
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.partition.subscription_names import NamesOf, SubscriptionNames
-from fencelog.broker.subscriptions.table import SubscriptionBacklog, SubscriptionTable
+from fencelog.broker.partition.stats.subscription_names import NamesOf, SubscriptionNames
+from fencelog.broker.subscriptions.table import SubscriptionBacklog
 from fencelog.ledgers.errors import FencelogError
 
 T = TypeVar("T")
@@ -135,33 +135,64 @@ class BrokerStats:
 
 
 class StatsTable:
-    """The stats of the slots that ``slots`` returns. ``pending``: the appends of all of them."""
+    """The stats of the partitions that are open at a broker, which are among the slots that
+    ``slots`` returns."""
 
     def __init__(
         self,
+        services: BrokerServices,
         slots: Callable[[], Iterable[PartitionSlot]],
         names_of: NamesOf,
-        pending: PendingBytes,
     ) -> None:
+        self._opened = services.open_partitions
         self._slots = slots
         self._names = SubscriptionNames(names_of)
-        self._pending = pending
+        self._pending = services.pending
 
     async def measure(self) -> BrokerStats:
-        """Measure what is open; appends go on in between. Subscriptions whose names metadata does
-        not tell in time are among the others."""
-        found = _Found(self._pending.total)
-        slots = iter(self._slots())
-        while some := list(islice(slots, STATS_AT_ONCE)):
-            found.add(some)
-            await asyncio.sleep(0)
-        partitions = found.topics.partitions
-        topics = await _largest(found.traffic, SHOWN_TOPICS)
-        subscriptions = await _largest(found.backlogs, SHOWN_SUBSCRIPTIONS)
-        names = await self._learn(found.topics_of(subscriptions))
+        """Measure what is open; appends go on in between. Rates are those that the balancer has
+        measured last. Subscriptions whose names metadata does not tell in time are among the
+        others.
+
+        Only what has changed since the last time, and what is shown, is looked at.
+        """
+        opened, backlogs = self._opened, self._opened.backlogs
+        await backlogs.count()
+        partitions, total = len(opened), self._total()
+        topics = await self._busiest()
+        subscriptions = {
+            id_: topic_id
+            for id_ in await _largest(backlogs.messages, SHOWN_SUBSCRIPTIONS)
+            if (topic_id := backlogs.topic_of(id_)) is not None
+        }
+        others = SubscriptionStats(
+            OTHERS, OTHERS, backlogs.total, backlogs.leases, backlogs.dead_letters
+        )
+        names = await self._learn(subscriptions)
         shown = _Shown(topics, {id_: names[id_] for id_ in subscriptions if id_ in names})
-        await shown.fill(found)
-        return BrokerStats(partitions, shown.topic_rows(found), shown.subscription_rows(found))
+        await shown.fill(opened, subscriptions)
+        return BrokerStats(partitions, shown.topic_rows(total), shown.subscription_rows(others))
+
+    def _total(self) -> TopicStats:
+        """Return the row of all partitions together."""
+        traffic = self._opened.traffic
+        return TopicStats(
+            OTHERS,
+            len(self._opened),
+            traffic.in_bytes_per_s,
+            traffic.out_bytes_per_s,
+            self._pending.total,
+        )
+
+    async def _busiest(self) -> list[str]:
+        """Return the ids of the topics that are shown: the busiest, the busiest first, then those
+        that were opened first."""
+        opened = self._opened
+        busiest = await _largest(opened.traffic.by_topic, SHOWN_TOPICS)
+        if len(busiest) < SHOWN_TOPICS:
+            first = islice(opened.topic_ids, SHOWN_TOPICS)
+            busiest = list(islice(dict.fromkeys(chain(busiest, first)), SHOWN_TOPICS))
+        return busiest
 
     async def measure_partitions(self) -> list[PartitionStats]:
         """Measure the busiest partitions, each alone, and all others together."""
@@ -195,71 +226,6 @@ class StatsTable:
             return self._names.known()
 
 
-class _Found:
-    """The findings of a look at all partitions: totals, and what decides which rows are shown."""
-
-    def __init__(self, pending_bytes: int) -> None:
-        self.topics = TopicStats(OTHERS, pending_bytes=pending_bytes)
-        self.subscriptions = SubscriptionStats(OTHERS, OTHERS)
-        self.slots: list[PartitionSlot] = []
-        self.topic_ids: list[str] = []
-        """The topics of the slots."""
-        self.traffic: dict[str, float] = {}
-        """Bytes per second by topic id: of topics that have any, and of as many as are shown."""
-        self.backlogs: dict[str, int] = {}
-        """Messages by subscription id: of subscriptions that have any, and of as many as are
-        shown."""
-        self.topics_of_backlogs: list[str] = []
-        """The ids of their topics, in the same order."""
-
-    def add(self, slots: Iterable[PartitionSlot]) -> None:
-        traffic, total = self.traffic, self.topics
-        for slot in slots:
-            log = slot.held_log
-            if log is None:
-                continue
-            meter, topic_id = slot.meter, slot.info.topic_id
-            self.slots.append(slot)
-            self.topic_ids.append(topic_id)
-            in_bytes_per_s, out_bytes_per_s = meter.in_bytes_per_s, meter.out_bytes_per_s
-            if in_bytes_per_s or out_bytes_per_s:
-                total.in_bytes_per_s += in_bytes_per_s
-                total.out_bytes_per_s += out_bytes_per_s
-                traffic[topic_id] = traffic.get(topic_id, 0.0) + in_bytes_per_s + out_bytes_per_s
-            elif len(traffic) < SHOWN_TOPICS:
-                traffic.setdefault(topic_id, 0.0)
-            backlogs = log.subscriptions.backlog_messages()
-            if backlogs:
-                self._add_backlogs(topic_id, log.subscriptions, backlogs)
-        total.partitions = len(self.slots)
-
-    def topics_of(self, subscription_ids: Iterable[str]) -> dict[str, str]:
-        """Return the ids of the topics of some of these subscriptions, by theirs."""
-        some = set(subscription_ids)
-        pairs = zip(self.backlogs, self.topics_of_backlogs, strict=True)
-        return {id_: topic_id for id_, topic_id in pairs if id_ in some}
-
-    def opened(self) -> Iterator[tuple[str, PartitionSlot]]:
-        """Return the slots that were open, with the ids of their topics."""
-        return zip(self.topic_ids, self.slots, strict=True)
-
-    def _add_backlogs(
-        self, topic_id: str, table: SubscriptionTable, found: Iterable[tuple[str, int]]
-    ) -> None:
-        backlogs, total = self.backlogs, self.subscriptions
-        for subscription_id, messages in found:
-            if messages or len(backlogs) < SHOWN_SUBSCRIPTIONS:
-                total.messages += messages
-                if subscription_id in backlogs:
-                    backlogs[subscription_id] += messages
-                else:
-                    backlogs[subscription_id] = messages
-                    self.topics_of_backlogs.append(topic_id)
-        leases, dead_letters = table.in_delivery()
-        total.leases += leases
-        total.dead_letters += dead_letters
-
-
 class _Shown:
     """The rows that are shown. ``names``: of subscriptions, by id."""
 
@@ -270,46 +236,47 @@ class _Shown:
             for id_, name in names.items()
         }
 
-    async def fill(self, found: _Found) -> None:
-        """Add up the partitions of the rows, as they are now."""
-        with_subscriptions = set(found.topics_of(self._subscriptions).values())
-        wanted = with_subscriptions | self._topics.keys()
-        places = [slot for topic_id, slot in found.opened() if topic_id in wanted]
+    async def fill(self, opened: OpenPartitions, topics_of: Mapping[str, str]) -> None:
+        """Add up the partitions of the rows, as they are now. ``topics_of``: the topic ids of
+        subscriptions."""
+        with_subscriptions = {topics_of[id_] for id_ in self._subscriptions}
+        wanted = dict.fromkeys(chain(self._topics, with_subscriptions))
+        places = [each for topic_id in wanted for each in opened.of_topic(topic_id)]
         for first in range(0, len(places), SHOWN_AT_ONCE):
             await asyncio.sleep(0)
-            for slot in places[first : first + SHOWN_AT_ONCE]:
-                log = slot.held_log
+            for place in places[first : first + SHOWN_AT_ONCE]:
+                log, topic_id = place.held_log, place.info.topic_id
                 if log is not None:
-                    self._add(slot, log, has_subscriptions=slot.info.topic_id in with_subscriptions)
+                    self._add(place, log, has_subscriptions=topic_id in with_subscriptions)
 
-    def _add(self, slot: PartitionSlot, log: PartitionLog, *, has_subscriptions: bool) -> None:
-        topic = self._topics.get(slot.info.topic_id)
+    def _add(self, place: OpenPartition, log: PartitionLog, *, has_subscriptions: bool) -> None:
+        topic = self._topics.get(place.info.topic_id)
         if topic is not None:
-            topic.topic = str(slot.info.name)
-            topic.add(slot.meter, log)
+            topic.topic = str(place.info.name)
+            topic.add(place.meter, log)
         if has_subscriptions:
-            self._add_backlogs(slot, log)
+            self._add_backlogs(place, log)
 
-    def _add_backlogs(self, slot: PartitionSlot, log: PartitionLog) -> None:
+    def _add_backlogs(self, place: OpenPartition, log: PartitionLog) -> None:
         for backlog in log.subscriptions.backlogs():
             row = self._subscriptions.get(backlog.subscription_id)
             if row is not None:
-                row.topic = str(slot.info.name)
+                row.topic = str(place.info.name)
                 row.add(log, backlog)
 
-    def topic_rows(self, found: _Found) -> list[TopicStats]:
+    def topic_rows(self, total: TopicStats) -> list[TopicStats]:
         """Return the rows, and as the last one what they leave of the total."""
         rows = [row for row in self._topics.values() if row.topic]  # else closed meanwhile
         for row in rows:
-            found.topics.subtract(row)
-        return [*rows, found.topics]
+            total.subtract(row)
+        return [*rows, total]
 
-    def subscription_rows(self, found: _Found) -> list[SubscriptionStats]:
+    def subscription_rows(self, total: SubscriptionStats) -> list[SubscriptionStats]:
         """Return the rows, and as the last one what they leave of the total."""
         rows = [row for row in self._subscriptions.values() if row.topic]  # else dropped meanwhile
         for row in rows:
-            found.subscriptions.subtract(row)
-        return [*rows, found.subscriptions]
+            total.subtract(row)
+        return [*rows, total]
 
 
 def _row_of(slot: PartitionSlot) -> PartitionStats:
@@ -324,10 +291,11 @@ def _row_of(slot: PartitionSlot) -> PartitionStats:
 
 
 async def _largest(sizes: Mapping[T, float], count: int) -> list[T]:
-    """Return the keys of the largest sizes, the largest first."""
+    """Return the keys of the largest sizes, the largest first, of equal ones the first first."""
     found: list[tuple[T, float]] = []
-    rest = iter(sizes.items())
-    while some := list(islice(rest, RANKED_AT_ONCE)):
-        found = nlargest(count, chain(found, some), key=itemgetter(1))
+    ranked = list(sizes.items())
+    for first in range(0, len(ranked), RANKED_AT_ONCE):
+        some = chain(found, ranked[first : first + RANKED_AT_ONCE])
+        found = sorted(some, key=itemgetter(1), reverse=True)[:count]
         await asyncio.sleep(0)
     return [name for name, _ in found]

@@ -16,8 +16,8 @@ from fencelog.broker.limits import STATS_AT_ONCE
 from fencelog.broker.log.retention import HeldSpace
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.partition.subscription_names import NamesOf, SubscriptionNames
-from fencelog.broker.partition.topic_totals import RecentTotals
+from fencelog.broker.partition.stats.subscription_names import NamesOf, SubscriptionNames
+from fencelog.broker.partition.stats.topic_totals import RecentTotals
 from fencelog.broker.subscriptions.table import SubscriptionBacklog
 
 

@@ -9,13 +9,13 @@ import pytest
 from fencelog.broker.broker import Broker
 from fencelog.broker.limits import TOPIC_TOTALS_MS
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition import subscription_names, subscription_totals
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.partition.subscription_totals import SubscriptionKey, SubscriptionTotals
+from fencelog.broker.partition.stats import subscription_names, subscription_totals
+from fencelog.broker.partition.stats.subscription_totals import SubscriptionKey, SubscriptionTotals
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.record_batch import Message
-from tests.broker.partition.test_stats import opened, subscribed
+from tests.broker.partition.stats.test_broker_stats import opened, subscribed
 from tests.support.broker_stage import BrokerMaker
 
 BILLING = SubscriptionKey("shop/orders", "billing")

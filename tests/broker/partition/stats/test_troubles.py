@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition import troubles
 from fencelog.broker.partition.ownership import Owner, Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.partition.stats import troubles
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.broker_stage import BrokerMaker

@@ -8,15 +8,16 @@ import pytest
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition import stats
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.partition.stats import OTHERS
+from fencelog.broker.partition.stats import broker_stats
+from fencelog.broker.partition.stats.broker_stats import OTHERS
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.registry.topics import TopicConfig
+from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
-from tests.support.broker_stage import BrokerMaker
+from tests.support.broker_stage import BrokerMaker, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
@@ -24,6 +25,15 @@ async def opened(broker: Broker, name: str, *, partitions: int = 1) -> list[Part
     topic = TopicName.of("shop", name)
     await broker.topics.create(topic, TopicConfig(partitions=partitions))
     return [await broker.partition(topic, number) for number in range(partitions)]
+
+
+async def set_rates(broker: Broker, rates: dict[tuple[str, int], tuple[float, float]]) -> None:
+    """Have the balancer find these rates in bytes per second, in and out, by topic and
+    partition."""
+    for slot in broker.open_slots():
+        into, out = rates[slot.info.name.topic, slot.partition]
+        slot.meter.in_bytes_per_s, slot.meter.out_bytes_per_s = into, out
+    await broker._balancer.round(1e-9)  # a time in which no mean changes
 
 
 async def subscribed(broker: Broker, log: PartitionLog, name: str, *, start: str) -> None:
@@ -49,30 +59,30 @@ async def test_partitions_of_a_topic_are_added_up(make_broker: BrokerMaker) -> N
 async def test_the_busiest_have_rows_and_no_traffic_is_lost(
     make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, "SHOWN_TOPICS", 2)
-    monkeypatch.setattr(stats, "STATS_AT_ONCE", 2)
+    monkeypatch.setattr(broker_stats, "SHOWN_TOPICS", 2)
+    monkeypatch.setattr(broker_stats, "STATS_AT_ONCE", 2)
     broker = await make_broker("a")
+    rates = {}
     for rate, name in enumerate(("idle", "slow", "busy", "busiest")):
         await opened(broker, name)
-        (slot,) = (slot for slot in broker.open_slots() if slot.info.name.topic == name)
-        slot.meter.in_bytes_per_s = rate
-        slot.meter.out_bytes_per_s = rate * 10
+        rates[name, 0] = (rate * 1_000.0, rate * 10_000.0)
+    await set_rates(broker, rates)
     rows = (await broker.measure()).topics
-    assert [
-        (row.topic, row.partitions, row.in_bytes_per_s, row.out_bytes_per_s) for row in rows
-    ] == [
-        ("shop/busiest", 1, 3, 30),
-        ("shop/busy", 1, 2, 20),
-        (OTHERS, 2, 1, 10),
+    assert [(row.topic, row.partitions) for row in rows] == [
+        ("shop/busiest", 1),
+        ("shop/busy", 1),
+        (OTHERS, 2),
     ]
+    assert [row.in_bytes_per_s for row in rows] == pytest.approx([3_000, 2_000, 1_000], abs=10)
+    assert [row.out_bytes_per_s for row in rows] == pytest.approx([30_000, 20_000, 10_000])
 
 
 async def test_the_busiest_partitions_have_rows_where_they_are_asked_for(
     make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, "SHOWN_PARTITIONS", 2)
-    monkeypatch.setattr(stats, "STATS_AT_ONCE", 2)
-    monkeypatch.setattr(stats, "SHOWN_AT_ONCE", 1)
+    monkeypatch.setattr(broker_stats, "SHOWN_PARTITIONS", 2)
+    monkeypatch.setattr(broker_stats, "STATS_AT_ONCE", 2)
+    monkeypatch.setattr(broker_stats, "SHOWN_AT_ONCE", 1)
     broker = await make_broker("a")
     logs = await opened(broker, "orders", partitions=4)
     await logs[3].append_message(Message(b"x" * 100))
@@ -94,7 +104,7 @@ async def test_the_busiest_partitions_have_rows_where_they_are_asked_for(
 async def test_appends_that_wait_are_of_their_partition_or_of_the_others(
     make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch, ledgers: ScriptedLedgers
 ) -> None:
-    monkeypatch.setattr(stats, "SHOWN_PARTITIONS", 1)
+    monkeypatch.setattr(broker_stats, "SHOWN_PARTITIONS", 1)
     broker = await make_broker("a")
     busy, idle = await opened(broker, "orders", partitions=2)
     next(slot for slot in broker.open_slots() if slot.partition == 0).meter.in_bytes_per_s = 1
@@ -113,7 +123,7 @@ async def test_appends_that_wait_are_of_their_partition_or_of_the_others(
 async def test_the_longest_backlogs_have_rows(
     make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, "SHOWN_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(broker_stats, "SHOWN_SUBSCRIPTIONS", 1)
     broker = await make_broker("a")
     (log,) = await opened(broker, "orders")
     await subscribed(broker, log, "long", start="earliest")
@@ -186,13 +196,73 @@ async def test_backlogs_are_those_of_now(make_broker: BrokerMaker) -> None:
     assert await backlogs() == [("late", 3), (OTHERS, 0)]
 
 
+async def test_a_partition_that_was_closed_has_no_figures(
+    make_broker: BrokerMaker, until: Until
+) -> None:
+    broker = await make_broker("a")
+    await opened(broker, "gone")
+    (first, second) = await opened(broker, "orders", partitions=2)
+    for log in (first, second):
+        await subscribed(broker, log, f"s{log.partition}", start="earliest")
+        await log.append_message(Message(b"x"))
+    rates = {("gone", 0): (9e3, 0.0), ("orders", 0): (3e3, 0.0), ("orders", 1): (2e3, 0.0)}
+    await set_rates(broker, rates)
+    measured = await broker.measure()
+    assert (measured.partitions, len(measured.topics), len(measured.subscriptions)) == (3, 3, 3)
+    for topic, partition in (("gone", 0), ("orders", 0)):
+        await broker.unload(TopicName.of("shop", topic), partition)
+    measured = await broker.measure()
+    assert measured.partitions == 1
+    assert [(row.topic, row.partitions) for row in measured.topics] == [
+        ("shop/orders", 1),
+        (OTHERS, 0),
+    ]
+    assert [row.in_bytes_per_s for row in measured.topics] == pytest.approx([2_000, 0], abs=10)
+    assert [(row.subscription, row.messages) for row in measured.subscriptions] == [
+        ("s1", 1),
+        (OTHERS, 0),
+    ]
+    await broker.topics.delete(TopicName.of("shop", "orders"))
+    await until(lambda: not broker.open_slots())
+    measured = await broker.measure()
+    assert [row.topic for row in measured.topics] == [OTHERS]
+    assert measured.topics[0].in_bytes_per_s == pytest.approx(0, abs=10)
+    assert [(row.topic, row.messages) for row in measured.subscriptions] == [(OTHERS, 0)]
+
+
+async def test_only_what_has_changed_is_counted_again(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[SubscriptionTable] = []
+    count = SubscriptionTable.count_backlogs
+
+    def note(table: SubscriptionTable) -> list[tuple[str, int]]:
+        counted.append(table)
+        return count(table)
+
+    monkeypatch.setattr(SubscriptionTable, "count_backlogs", note)
+    broker = await make_broker("a")
+    logs = await opened(broker, "orders", partitions=3)
+    await subscribed(broker, logs[0], "s", start="earliest")
+    await broker.measure()
+    assert counted == [log.subscriptions for log in logs]
+    for log in logs[:2]:
+        await log.append_message(Message(b"x"))
+    counted.clear()
+    (row, _) = (await broker.measure()).subscriptions
+    assert row.messages == 1
+    assert counted == [logs[0].subscriptions]  # the other has no subscription
+    await broker.measure()
+    assert counted == [logs[0].subscriptions]
+
+
 async def test_what_is_busy_is_shown_before_what_came_first(
     make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, "SHOWN_TOPICS", 1)
-    monkeypatch.setattr(stats, "SHOWN_SUBSCRIPTIONS", 1)
-    monkeypatch.setattr(stats, "RANKED_AT_ONCE", 1)
-    monkeypatch.setattr(stats, "SHOWN_AT_ONCE", 1)
+    monkeypatch.setattr(broker_stats, "SHOWN_TOPICS", 1)
+    monkeypatch.setattr(broker_stats, "SHOWN_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(broker_stats, "RANKED_AT_ONCE", 1)
+    monkeypatch.setattr(broker_stats, "SHOWN_AT_ONCE", 1)
     broker = await make_broker("a")
     (first,) = await opened(broker, "first")
     await subscribed(broker, first, "idle", start="latest")
@@ -202,8 +272,7 @@ async def test_what_is_busy_is_shown_before_what_came_first(
     assert measured.topics[0].topic == "shop/first"
     assert measured.subscriptions[0].subscription == "idle"
     await second.append_message(Message(b"x"))
-    (slot,) = (slot for slot in broker.open_slots() if slot.info.name.topic == "second")
-    slot.meter.in_bytes_per_s = 1.0
+    await set_rates(broker, {("first", 0): (0, 0), ("second", 0): (1_000, 0)})
     measured = await broker.measure()
     assert [row.topic for row in measured.topics] == ["shop/second", OTHERS]
     assert [row.subscription for row in measured.subscriptions] == ["behind", OTHERS]
