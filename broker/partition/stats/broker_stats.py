@@ -293,9 +293,8 @@ def _row_of(slot: PartitionSlot) -> PartitionStats:
 async def _largest(sizes: Mapping[T, float], count: int) -> list[T]:
     """Return the keys of the largest sizes, the largest first, of equal ones the first first."""
     found: list[tuple[T, float]] = []
-    ranked = list(sizes.items())
-    for first in range(0, len(ranked), RANKED_AT_ONCE):
-        some = chain(found, ranked[first : first + RANKED_AT_ONCE])
-        found = sorted(some, key=itemgetter(1), reverse=True)[:count]
+    rest = iter(dict(sizes).items())  # as they are now: they may change in between
+    while some := list(islice(rest, RANKED_AT_ONCE)):
+        found = sorted(chain(found, some), key=itemgetter(1), reverse=True)[:count]
         await asyncio.sleep(0)
     return [name for name, _ in found]
