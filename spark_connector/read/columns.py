@@ -1,7 +1,8 @@
 """The columns of a topic as a table, and stored record batches as Arrow batches.
 
 Arrow wraps the buffers of a batch in place; only topic, partition, offset and publish time are made
-here, by bulk operations.
+here, by bulk operations of numpy: ``pa.array`` would first import pandas, which takes a worker of
+Spark longer than to read a million messages.
 Types are exactly those that Spark derives from its own types (``timestamp[us, UTC]``, all
 nullable): Spark 4.2 and later refuse anything else.
 """
@@ -11,24 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from fencelog.ledgers.limits import MAX_BATCH_MESSAGES
 from fencelog.ledgers.record_batch.format import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, BatchView
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
-_NO_HEADER = pa.array([], HEADER)
+_NO_HEADER = pa.nulls(0, HEADER)
 
 CONSTANTS = 8
 """The repeated values that are kept: topic and partition, each in a few lengths."""
-
-_NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
-"""The numbers 0, 1, 2, …: offsets are the base offset added to a slice of them."""
 
 
 class Stretch(NamedTuple):
@@ -67,45 +65,45 @@ def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _topic(stretch: Stretch) -> pa.Array:
-    return _constant(stretch.topic, stretch.rows, pa.string())
+    return _repetition(stretch.topic, 1 << stretch.rows.bit_length()).slice(0, stretch.rows)
 
 
 def _partition(stretch: Stretch) -> pa.Array:
-    return _constant(stretch.partition, stretch.rows, pa.int32())
+    return _repetition(stretch.partition, 1 << stretch.rows.bit_length()).slice(0, stretch.rows)
 
 
 def _offset(stretch: Stretch) -> pa.Array:
-    rows = _NUMBERS.slice(0, stretch.rows)
     bases = [
         first - row
         for first, row in zip(
             stretch.first_offsets, accumulate(stretch.counts, initial=0), strict=False
         )
     ]
-    if bases[0] == bases[-1]:  # offsets rise, so there is no gap
-        return pc.add(rows, bases[0])
-    return pc.add(rows, _repeated(bases, stretch.counts, pa.int64()))
+    offsets = np.arange(bases[0], bases[0] + stretch.rows, dtype=np.int64)
+    if bases[0] != bases[-1]:  # offsets rise, so otherwise there is no gap
+        offsets += np.repeat(np.array(bases, np.int64) - bases[0], stretch.counts)
+    return _numbers(offsets, pa.int64())
 
 
 def _publish_time(stretch: Stretch) -> pa.Array:
-    return _repeated(stretch.publish_times, stretch.counts, TIMESTAMP)
-
-
-def _constant(value: int | str, rows: int, kind: pa.DataType) -> pa.Array:
-    """Return a column of one value; those of a task share their memory."""
-    return _repetition(value, 1 << rows.bit_length(), kind).slice(0, rows)
+    times = np.repeat(np.array(stretch.publish_times, np.int64), stretch.counts)
+    return _numbers(times, TIMESTAMP)
 
 
 @lru_cache(CONSTANTS)
-def _repetition(value: int | str, rows: int, kind: pa.DataType) -> pa.Array:
-    return _repeated([value], [rows], kind)
+def _repetition(value: int | str, rows: int) -> pa.Array:
+    """Return a column of one value; those of a task share their memory."""
+    if isinstance(value, int):
+        return _numbers(np.full(rows, value, np.int32), pa.int32())
+    text = value.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(text))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
 
 
-def _repeated(values: Sequence[int | str], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Return an array that repeats each value by its count. ``pa.repeat`` takes three times as
-    long."""
-    ends = pa.array(accumulate(counts), pa.int32())
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+def _numbers(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Wrap numbers, none of which is null."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 # -- stored columns --------------------------------------------------------------------------------

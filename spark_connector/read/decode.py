@@ -18,7 +18,8 @@ from fencelog.ledgers.record_batch.format import (
     read_batch,
 )
 from fencelog.spark_connector.read.columns import Stretch, to_arrow
-from fencelog.spark_connector.read.merge import InvalidBatchError, merge_batches
+from fencelog.spark_connector.read.merge import InvalidBatchError, Placed, merge_batches
+from fencelog.spark_connector.read.merge_large import merge_large
 
 SMALL_BATCH_ROWS = 8 * 1024
 SMALL_BATCH_BYTES = 3 * MIB // 4
@@ -32,7 +33,7 @@ STORED = {"key": HAS_KEY, "event_time": HAS_EVENT_TIME, "headers": HAS_HEADERS}
 
 class StoredBatches(NamedTuple):
     """Batches of a partition in order: the bytes of each, its messages, the offset of the first of
-    these, and its publish time in µs since 1970 UTC."""
+    these, and its publish time in µs since 1970 UTC. ``placed``: the buffer that holds all."""
 
     topic: str
     partition: int
@@ -40,6 +41,7 @@ class StoredBatches(NamedTuple):
     counts: Sequence[int]
     first_offsets: Sequence[int]
     publish_times: Sequence[int]
+    placed: Placed | None = None
 
 
 def decode(
@@ -93,7 +95,8 @@ def grouped(counts: Sequence[int], sizes: Sequence[int]) -> Iterator[range]:
 def _merged(stored: StoredBatches, schema: pa.Schema) -> BatchView:
     if len(stored.batches) > 1:
         flags = sum(flag for name, flag in STORED.items() if name in schema.names)
-        return merge_batches(stored.batches, stored.counts, flags)
+        large = merge_large(stored.batches, stored.counts, flags)
+        return large or merge_batches(stored.batches, stored.counts, flags, placed=stored.placed)
     try:
         _, view = read_batch(stored.batches[0])
     except FencelogError as error:

@@ -74,10 +74,18 @@ class EntryTable:
     def __getitem__(self, index: int) -> Entry:
         return self._entries[index]
 
+    @property
+    def data(self) -> memoryview:
+        """Return the buffer that holds all entries."""
+        return self._data
+
+    def batch_starts(self, indices: Sequence[int]) -> NDArray[np.int64]:
+        """Return where the batches of these entries begin in ``data``."""
+        return self._starts[indices] + self.header_bytes[indices]
+
     def batches(self, indices: Sequence[int]) -> list[memoryview]:
         """Return the batches of these entries."""
-        starts = self._starts[indices]
-        begins, ends = starts + self.header_bytes[indices], starts + self.sizes[indices]
+        begins, ends = self.batch_starts(indices), self._starts[indices] + self.sizes[indices]
         data = self._data
         return [data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 

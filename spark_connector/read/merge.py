@@ -8,6 +8,7 @@ its checksum and the copying of its values.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ LISTS, NAME_OFFSETS, NAME_DATA, HEADER_OFFSETS, HEADER_DATA = range(7, 12)
 """The buffers of a batch, in their order."""
 
 _NONE = memoryview(b"")
+_ALIGNMENT = 8
 
 
 class InvalidBatchError(ValueError):
@@ -61,39 +63,65 @@ class InvalidBatchError(ValueError):
         self.index = index
 
 
+class Placed(NamedTuple):
+    """The buffer that holds several batches, and where each begins in it."""
+
+    data: memoryview
+    starts: Ints
+
+    @property
+    def is_aligned(self) -> bool:
+        """Tell whether all of them, and the end, are at a multiple of 8."""
+        return not (len(self.data) % _ALIGNMENT or (self.starts % _ALIGNMENT).any())
+
+
 def merge_batches(
-    batches: Sequence[memoryview], counts: Sequence[int] | Ints, columns: int
+    batches: Sequence[memoryview],
+    counts: Sequence[int] | Ints,
+    columns: int,
+    *,
+    placed: Placed | None = None,
 ) -> BatchView:
     """Return the messages of all batches as one batch with the wanted columns (flags like
     HAS_KEY), where any of them has these. ``counts``: the messages that each should have.
+    ``placed``: the buffer that the batches are views of, if it is one: they are not copied before
+    they are merged.
 
     All checks of ``open_batch`` that keep a message to its own bytes are made. Raises
     InvalidBatchError.
     """
-    return _Merge(batches, np.asarray(counts)).view(columns)
+    return _Merge(batches, np.asarray(counts), placed).view(columns)
 
 
 class _Merge:
-    """The joined bodies of the batches, and where each buffer of each batch lies in them."""
+    """The bodies of the batches, and where each buffer of each batch lies in what holds them."""
 
-    def __init__(self, bodies: Sequence[memoryview], counts: Ints) -> None:
+    def __init__(self, bodies: Sequence[memoryview], counts: Ints, placed: Placed | None) -> None:
         self._counts_told = counts
         self._sizes = np.array([len(body) for body in bodies], np.int64)
         self._bodies = bodies
         self._refuse(self._sizes < BODY_START)
         headers = np.frombuffer(b"".join([body[:BODY_START] for body in bodies]), _HEADER)
         self._check_headers(headers)
-        joined = list(bodies)
-        for index in np.flatnonzero(headers["codec"] != CODEC_NONE).tolist():
-            joined[index] = self._uncompressed(index)
-        self._data = b"".join(joined)
-        ends = np.cumsum([len(body) for body in joined])
+        ends = self._place(np.flatnonzero(headers["codec"] != CODEC_NONE).tolist(), placed)
         self._counts = headers["count"].astype(np.int64)
         self._columns = headers["columns"]
         self._lengths = headers["lengths"].astype(np.int64)
         padded = _padded(self._lengths)
         self._starts = ends[:, None] - np.cumsum(padded[:, ::-1], axis=1)[:, ::-1]
         self._check_lengths()
+
+    def _place(self, compressed: list[int], placed: Placed | None) -> Ints:
+        """Have all bodies, uncompressed, in one buffer, each at a multiple of 8; return their
+        ends."""
+        if placed is not None and not compressed and placed.is_aligned:
+            self._data: bytes | memoryview = placed.data
+            return placed.starts + self._sizes
+        joined = list(self._bodies)
+        for index in compressed:
+            joined[index] = self._uncompressed(index)
+        self._data = b"".join(joined)
+        return np.cumsum([len(body) for body in joined])
 
     def view(self, columns: int) -> BatchView:
         present = columns & int(np.bitwise_or.reduce(self._columns))
@@ -117,7 +145,7 @@ class _Merge:
         """Return the offsets and the data of a column, whose data follow its offsets."""
         starts = self._starts[:, offsets + 1].tolist()
         lengths = self._lengths[:, offsets + 1]
-        whole = self._data  # not a view of it: thousands of those keep the garbage collector busy
+        whole = self._data
         parts = [whole[a : a + n] for a, n in zip(starts, lengths.tolist(), strict=True)]
         return [self._offsets(offsets, counts, lengths), memoryview(b"".join(parts))]
 

@@ -24,7 +24,7 @@ from fencelog.ledgers.limits import MAX_RUN_ENTRIES
 from fencelog.spark_connector.planning.planner import EntryRange
 from fencelog.spark_connector.read.decode import StoredBatches, decode, grouped
 from fencelog.spark_connector.read.entry_table import EntryTable, corrupt
-from fencelog.spark_connector.read.merge import InvalidBatchError
+from fencelog.spark_connector.read.merge import InvalidBatchError, Placed
 
 Emit = Callable[[pa.RecordBatch], Awaitable[None]]
 
@@ -142,6 +142,7 @@ def _batches(wanted: EntryRange, table: EntryTable, schema: pa.Schema) -> Iterat
             counts[group.start : group.stop],
             (table.first_numbers[picked] + wanted.base_offset).tolist(),
             times,
+            Placed(table.data, table.batch_starts(picked)),
         )
         try:
             yield decode(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,6 +16,7 @@ from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 from fencelog.ledgers.record_batch.format import BatchView, pack_ints, read_batch
 from fencelog.spark_connector.read.columns import Stretch, arrow_schema, to_arrow
 from fencelog.spark_connector.source import COLUMNS
+from tests.support.house import ROOT
 
 BASE = 1_000_000_000_000
 SCHEMA = arrow_schema(list(COLUMNS))
@@ -156,3 +159,16 @@ def test_offsets_that_lead_out_of_the_buffers_are_refused(damaged: BatchView) ->
     assert to_arrow(stretch(FULL), SCHEMA).num_rows == 2
     with pytest.raises(ValueError, match=r"\w"):
         to_arrow(stretch(damaged), SCHEMA)
+
+
+def test_no_worker_imports_pandas() -> None:
+    """It takes longer than to read a million messages, and ``pa.array`` imports it."""
+    code = (
+        "import sys\n"
+        "import fencelog.spark_connector.read.task\n"
+        "from tests.spark.read.test_columns import Message, encode_batch, rows\n"
+        "rows(encode_batch([Message(b'v', b'k', 1, (('n', b'h'),)), Message(b'v')]))\n"
+        "rows(encode_batch([Message(b'v')]))\n"
+        "sys.exit('pandas' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
