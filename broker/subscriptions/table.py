@@ -90,7 +90,7 @@ class SubscriptionTable:
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._in_use: dict[str, SubscriptionState] = {}
-        self._counted: list[tuple[str, int]] | None = None
+        self._counted: tuple[tuple[str, int], ...] | None = None
         self._on_backlogs_changed: Callable[[], object] | None = None
 
     async def close(self) -> None:
@@ -211,13 +211,14 @@ class SubscriptionTable:
                 self._cursors.is_durable(subscription_id),
             )
 
-    def count_backlogs(self) -> list[tuple[str, int]]:
+    def count_backlogs(self) -> tuple[tuple[str, int], ...]:
         """Return of ``backlogs`` the ids and ``messages`` alone. The next change of them, or the
         first use of a subscription, is told once, see ``call_when_backlogs_change``."""
         tail = self._reader.tail_offset
-        found = self._counted = [
-            (id_, cursor.acks.unacked_below(tail)) for id_, cursor in self._cursors.items()
-        ]
+        # Kept for each partition: the garbage collector does not visit tuples of plain values.
+        found = self._counted = tuple(
+            [(id_, cursor.acks.unacked_below(tail)) for id_, cursor in self._cursors.items()]
+        )
         return found
 
     def call_when_backlogs_change(self, on_change: Callable[[], object] | None) -> None:
