@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from fencelog.broker.background.retention_scheduler import STEPS, RetentionScheduler
+from fencelog.broker.background.retention_scheduler import (
+    LOOKS_AT_ONCE,
+    STEPS,
+    RetentionScheduler,
+)
 
 PERIOD_S = 5.0
 
@@ -49,3 +53,31 @@ async def test_every_log_is_looked_at_once_in_a_period(
     assert [looked_at[each] for each in logs[1:]] == [1] * count
     assert len(sleeps) == min(max(count, 1), STEPS)
     assert sum(sleeps) == pytest.approx(PERIOD_S)
+
+
+async def test_no_turn_of_the_loop_looks_at_more_than_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With many logs, each part of the period has more than can be looked at without a pause."""
+    looks = [0]
+    is_over = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if sum(looks) == len(logs):
+            is_over.set()
+            await asyncio.Event().wait()
+        looks.append(0)
+
+    class CountedLog:
+        @property
+        def is_serving(self) -> bool:
+            looks[-1] += 1
+            return False
+
+    logs: list[Any] = [CountedLog() for _ in range(3 * STEPS * LOOKS_AT_ONCE)]
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    scheduler = RetentionScheduler(lambda: logs, period_s=PERIOD_S)
+    scheduler.start()
+    await is_over.wait()
+    await scheduler.close()
+    assert max(looks) == LOOKS_AT_ONCE
