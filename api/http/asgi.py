@@ -5,6 +5,7 @@ The types follow the ASGI specification 3.0. This module does not know topics.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -113,7 +114,12 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send_body(self, body: bytes, *, more: bool = False) -> None:
+        """Send a part of the body. If more follows, the loop has a turn in between: what is sent to
+        a client that has gone is dropped at once, and a stream that never waits for anything else
+        would keep the loop to itself, so that nothing could end it."""
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        if more:
+            await asyncio.sleep(0)
 
     async def respond(
         self, status: int, media_type: bytes, body: bytes, headers: RawHeaders = ()
