@@ -14,6 +14,7 @@ from fencelog.ledgers.host import Host, SystemHost
 
 # How long one example takes says how busy the machine is; a test that hangs has its own limit.
 settings.register_profile("fencelog", deadline=None)
+settings.register_profile("few-examples", settings.get_profile("fencelog"), max_examples=20)
 settings.load_profile("fencelog")
 
 

@@ -104,6 +104,12 @@ def test_joining_stops_before_a_run_that_does_not_fit() -> None:
     assert ids(join_runs(runs, FIRST, max_entries=3, max_bytes=10_000)) == [5, 6, 7]
 
 
+def test_nothing_is_joined_to_a_run_that_the_limits_cut() -> None:
+    runs = [make([10, 10, 10]), make([10], FIRST + 3)]
+    assert ids(join_runs(runs, FIRST, max_entries=2, max_bytes=10_000)) == [5, 6]
+    assert ids(join_runs(runs, FIRST, max_entries=9, max_bytes=len(make([10, 10])))) == [5, 6]
+
+
 def test_the_last_run_is_cut_where_no_more_entries_are_wanted() -> None:
     runs = [make([10]), make([10, 20, 30], FIRST + 1), make([10], FIRST + 4)]
     joined = join_runs(runs, FIRST, max_entries=3, max_bytes=10_000)
