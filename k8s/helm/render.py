@@ -47,14 +47,14 @@ def kustomize(folder: Path) -> list[Manifest]:
     return list(yaml.safe_load_all(done.stdout))
 
 
-def with_credentials() -> list[Manifest]:
-    """Return what kustomize makes of the base and ``components/zookeeper-credentials``."""
+def with_components(*names: str) -> list[Manifest]:
+    """Return what kustomize makes of the base and of ``components``, in that order."""
     with tempfile.TemporaryDirectory() as folder:
-        base, component = (
+        base, *components = (
             os.path.relpath(K8S / part, os.path.realpath(folder))
-            for part in ("base", "components/zookeeper-credentials")
+            for part in ("base", *(f"components/{name}" for name in names))
         )
-        overlay = {"resources": [base], "components": [component]}
+        overlay = {"resources": [base], "components": components}
         Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
         return kustomize(Path(folder))
 
@@ -206,7 +206,7 @@ def rendered() -> dict[Path, str]:
         HERE / "values_prod.yaml": _WRITTEN + _dump(differing(values, values_prod)),
     }
     parts: dict[str, list[str]] = {}
-    protected = {_title(each): each for each in with_credentials()}
+    protected = {_title(each): each for each in with_components("zookeeper-credentials")}
     for each in objects(base) + [each for each in objects(prod) if component_of(each)]:
         same = protected.get(_title(each))
         file = component_of(each) or each["metadata"]["labels"].get(

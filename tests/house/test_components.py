@@ -15,7 +15,7 @@ import yaml
 from typer.main import get_command
 
 from fencelog.api.cli.main import application
-from k8s.helm.render import with_credentials
+from k8s.helm.render import with_components
 from tests.house.manifests import (
     VERSIONS,
     Manifest,
@@ -34,6 +34,8 @@ K8S = ROOT / "k8s"
 
 PLAIN = "zk://zookeeper:2181/fencelog"
 WITH_CREDENTIALS = f"{PLAIN}?credentials=/zookeeper/users"
+ENCRYPTED = "zks://zookeeper:2281/fencelog?ca=/zookeeper-tls/ca.crt&credentials=/zookeeper/users"
+CREDENTIALS, TLS = "zookeeper-credentials", "zookeeper-tls"
 
 NEEDS_KUBECTL = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not installed"
@@ -161,14 +163,9 @@ def test_a_backup_reaches_the_servers_and_has_their_configuration(
 @NEEDS_KUBECTL
 def test_all_that_talk_to_zookeeper_have_the_credentials() -> None:
     plain = by_kind(kubectl_renders(K8S / "base"))
-    protected = by_kind(with_credentials())
+    protected = by_kind(with_components(CREDENTIALS))
     changed = {name for name, manifest in protected.items() if manifest != plain[name]}
-    users = {
-        name
-        for name, manifest in plain.items()
-        for container in containers(manifest)
-        if PLAIN in container.get("args", ())
-    }
+    users = users_of(plain)
     assert changed == users
     for user in users:
         assert kubernetes_validate.validate(protected[user], VERSIONS[0], strict=True)
@@ -182,10 +179,67 @@ def test_all_that_talk_to_zookeeper_have_the_credentials() -> None:
         assert_has_the_credentials(yaml.safe_load(text.replace("METADATA", WITH_CREDENTIALS)))
 
 
-def assert_has_the_credentials(workload: Manifest) -> None:
+@NEEDS_KUBECTL
+def test_the_servers_get_a_port_for_tls_before_anything_uses_it() -> None:
+    plain = by_kind(with_components(CREDENTIALS))
+    servers = by_kind(with_components(CREDENTIALS, f"{TLS}/servers"))
+    settings = servers.keys() - plain.keys()
+    assert {name for name in plain if servers[name] != plain[name]} == {
+        *("StatefulSet/zookeeper", "Service/zookeeper"),
+        *("NetworkPolicy/zookeeper", "NetworkPolicy/storage-clients"),
+    }
+    zookeeper = servers["StatefulSet/zookeeper"]
+    assert kubernetes_validate.validate(zookeeper, VERSIONS[0], strict=True)
+    volumes = {each["name"]: each for each in pod_spec(zookeeper)["volumes"]}
+    assert settings == {f"ConfigMap/{volumes['tls-settings']['configMap']['name']}"}
+    assert volumes["tls"]["secret"] == {"secretName": TLS, "defaultMode": 0o440}
+    assert volumes["keys"]["emptyDir"]["medium"] == "Memory"
+    for manifests in (servers, by_kind(with_components(CREDENTIALS, TLS))):
+        for user in users_of(plain):
+            assert admits(list(manifests.values()), "zookeeper", manifests[user], 2281)
+            assert ("zookeeper", 2281) in egress_of(list(manifests.values()), manifests[user])
+    (service,) = (each for each in servers["Service/zookeeper"]["spec"]["ports"][1:])
+    (container,) = containers(zookeeper)
+    port = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert port[service["targetPort"]] == service["port"] == 2281
+
+
+@NEEDS_KUBECTL
+def test_all_that_talk_to_zookeeper_do_it_over_tls() -> None:
+    plain = by_kind(with_components(CREDENTIALS, f"{TLS}/servers"))
+    encrypted = by_kind(with_components(CREDENTIALS, TLS))
+    users = users_of(by_kind(kubectl_renders(K8S / "base")))
+    assert {name for name in encrypted if encrypted[name] != plain[name]} == users
+    jobs = [
+        yaml.safe_load((K8S / "jobs" / f"{name}.yaml").read_text("utf-8").replace("METADATA", url))
+        for name, url in (("decommission", ENCRYPTED), ("skip_ledger_ids", ENCRYPTED))
+    ]
+    for user in (*(encrypted[name] for name in users), *jobs):
+        assert_has_the_credentials(user, ENCRYPTED)
+        for container in containers(user):
+            mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+            assert f"ca={mounts[TLS]}/ca.crt&" in ENCRYPTED
+        (volume,) = (each for each in pod_spec(user)["volumes"] if each["name"] == TLS)
+        # The key of the servers is for the servers alone.
+        assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    for name in users:
+        assert kubernetes_validate.validate(encrypted[name], VERSIONS[0], strict=True)
+
+
+def users_of(plain: dict[str, Manifest]) -> set[str]:
+    """Return what talks to ZooKeeper."""
+    return {
+        name
+        for name, manifest in plain.items()
+        for container in containers(manifest)
+        if {PLAIN, WITH_CREDENTIALS} & set(container.get("args", ()))
+    }
+
+
+def assert_has_the_credentials(workload: Manifest, url: str = WITH_CREDENTIALS) -> None:
     """Its containers name a file in a volume that they have, and that their user may read."""
     for container in containers(workload):
-        assert container["args"][container["args"].index("--metadata") + 1] == WITH_CREDENTIALS
+        assert container["args"][container["args"].index("--metadata") + 1] == url
         mounts = {each["name"]: each for each in container["volumeMounts"]}
         assert mounts["zookeeper-credentials"]["mountPath"] == "/zookeeper"
         assert mounts["zookeeper-credentials"]["readOnly"] is True

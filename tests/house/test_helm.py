@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered, with_credentials
+from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered, with_components
 from tests.house.manifests import by_title, containers, title
 from tests.processes.k8s.document import block
 from tests.processes.k8s.scenarios.pods import UPDATE_BY_HELM
@@ -73,7 +73,7 @@ def test_the_files_are_what_is_written_from_kustomize() -> None:
 def test_credentials_are_what_the_component_makes() -> None:
     made, errors = helm({**values("values"), "zookeeperCredentials": "zookeeper-credentials"})
     assert errors == []
-    expected = plain(objects(with_credentials()))
+    expected = plain(objects(with_components("zookeeper-credentials")))
     assert plain(made) == expected
     other, _ = helm({**values("values"), "zookeeperCredentials": "the-next-ones"})
     named = re.findall(r'"secretName": "([^"]+)"', json.dumps(other))

@@ -85,6 +85,7 @@ SCENARIOS = (
     Scenario("rotate-secret", credentials.rotate_secret, UNNOTICED, needs="introduce-secret"),
     # The version before knows no credentials.
     Scenario("protect-zookeeper", credentials.protect_zookeeper, UNNOTICED, needs="new-tag"),
+    Scenario("encrypt-zookeeper", credentials.encrypt_zookeeper, UNNOTICED, needs="new-tag"),
 )
 """All scenarios. Nodes are broken while there are five bookies: a new ledger takes three."""
 

@@ -22,10 +22,17 @@ from tests.processes.k8s.run_k8s import EXIT_NOTHING_TESTED, main
 from tests.processes.k8s.scenarios.components import BACKUP_NAME, COMPONENTS
 from tests.processes.k8s.scenarios.credentials import (
     CREDENTIALS,
+    ENCRYPTED,
     NEW_USERS,
     OTHER_USERS,
+    PORT,
     PROTECT,
+    SECURE_PORT,
+    SERVERS_FIRST,
     add_credentials,
+    add_servers,
+    connected_ports,
+    use_them,
 )
 from tests.processes.k8s.scenarios.every import SCENARIOS, TYPED, choose_scenarios
 from tests.processes.k8s.scenarios.pods import (
@@ -47,7 +54,7 @@ NOT_TYPED = {
     "fencelog metadata init": "without Kubernetes",
     'echo "fencelog:$(openssl rand -hex 32)" > overlay/zookeeper-users': "new clusters alone; "
     "`protect-zookeeper` changes one",
-    "M='zks://": "the base has no port for TLS: tests/conformance",
+    "M='zks://zk1": "tests/conformance",
     "fencelog namespace set": "topics are not about Kubernetes",
     "fencelog topic trim": "topics are not about Kubernetes",
     "fencelog topic sweep": "topics are not about Kubernetes",
@@ -149,6 +156,7 @@ def test_a_planned_change_may_not_be_noticed() -> None:
         "drain-node",
         "rotate-secret",
         "protect-zookeeper",
+        "encrypt-zookeeper",
     ):
         assert planned[name] == UNNOTICED, name
 
@@ -235,7 +243,7 @@ def test_a_node_without_a_zone_is_in_the_rack_of_all(tmp_path: Path) -> None:
 
 
 def test_components_are_those_that_there_are() -> None:
-    for begins in (COMPONENTS, CREDENTIALS):
+    for begins in (COMPONENTS, CREDENTIALS, SERVERS_FIRST):
         written = yaml.safe_load(block(begins).text)["components"]
         assert all((OPERATIONS.parent.parent / path[3:]).is_dir() for path in written)
 
@@ -261,6 +269,34 @@ def test_credentials_come_beside_what_the_overlay_has() -> None:
     empty: dict[str, Any] = {}
     add_credentials(empty)
     assert empty.keys() == {"components", "secretGenerator"}
+
+
+def test_tls_is_for_the_servers_first_and_then_for_all() -> None:
+    overlay: dict[str, Any] = {"components": ["../k8s/components/backup"]}
+    add_credentials(overlay)
+    add_servers(overlay)
+    before = [f"../k8s/components/{name}" for name in ("backup", "zookeeper-credentials")]
+    assert overlay["components"] == [*before, "../k8s/components/zookeeper-tls/servers"]
+    use_them(overlay)
+    assert overlay["components"] == [*before, "../k8s/components/zookeeper-tls"]
+
+
+def test_commands_use_the_url_that_the_component_for_tls_gives() -> None:
+    (url,) = re.findall(r"'(zks://.*)'", block(ENCRYPTED).text)
+    component = OPERATIONS.parent / "components/zookeeper-tls/kustomization.yaml"
+    assert set(re.findall(r"zks://.*", component.read_text("utf-8"))) == {url}
+
+
+def test_connections_of_other_pods_are_told_from_those_of_probes() -> None:
+    listing = """  sl  local_address rem_address   st tx_queue rx_queue tr
+   0: 00000000:0885 00000000:0000 0A 00000000:00000000 00:00000000
+   1: 0100007F:0885 0100007F:D2A0 01 00000000:00000000 00:00000000
+   2: 0500F40A:08E9 0700F40A:D2A2 01 00000000:00000000 00:00000000
+   3: 0000000000000000FFFF00000500F40A:0885 0000000000000000FFFF00000800F40A:D2A4 01
+   4: 0000000000000000FFFF00000100007F:0885 0000000000000000FFFF00000100007F:D2A6 01
+   5: 0500F40A:08E9 0700F40A:D2A8 06 00000000:00000000 00:00000000
+"""
+    assert connected_ports(listing) == [SECURE_PORT, PORT]
 
 
 def test_nodes_are_protected_with_the_url_that_the_component_gives() -> None:
