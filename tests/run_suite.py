@@ -6,12 +6,13 @@ With arguments it is pytest. What waits for processes, timeouts and disks, and n
 it asks for one, runs in ``WAITING`` lanes: three parts at a time, the longest first. What only
 computes (simulator, crash images, house rules, protocol stories) runs beside them in ``COMPUTING``
 lanes, at low priority, and takes what they leave. Each part lists its slowest tests, and shows its
-output when it has ended. Batch reads from Spark are tested a second time, on the oldest Spark that
-is supported (``make oldest-spark``).
+output, and the CPU time of all its processes, when it has ended. Batch reads from Spark are tested
+a second time, on the oldest Spark that is supported (``make oldest-spark``).
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -68,12 +69,15 @@ class Suite:
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
             self.running.append(process)
-            code = process.wait()
+            _, status, used = os.wait4(process.pid, 0)
+            code = process.returncode = os.waitstatus_to_exitcode(status)
             output.seek(0)
             with self.showing:
                 say(f"$ {' '.join(command)}\n")
                 sys.stdout.buffer.write(output.read())
-                say(f"exit code {code} after {time.monotonic() - began_s:.0f} s\n\n")
+                cpu_s = used.ru_utime + used.ru_stime
+                took_s = time.monotonic() - began_s
+                say(f"exit code {code} after {took_s:.0f} s, {cpu_s:.0f} s of CPU\n\n")
         return code
 
     def run_spark(self) -> int:
