@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import struct
 from collections import deque
@@ -33,6 +34,10 @@ from fencelog.ledgers.metastore.zookeeper_wire import (
     encode_connect,
     error_of,
 )
+
+DIAL_S = 0.5
+"""The time in which an address has to take a connection; its answers have longer. The kernel of a
+server that lives takes one in a round trip, and more time helps none that is dead."""
 
 TICKS_PER_TIMEOUT = 6
 """The pings within the timeout of a session."""
@@ -162,13 +167,29 @@ class ZooKeeperConnection(asyncio.Protocol):
         failure = OSError("no address")
         for address in addresses:
             try:
+                dialled = await self._dial(address, port)
                 await self._loop.create_connection(
-                    lambda: self, address, port, ssl=tls, server_hostname=expected
+                    lambda: self, sock=dialled, ssl=tls, server_hostname=expected
                 )
                 return
             except OSError as error:
                 failure = error
         raise failure
+
+    async def _dial(self, address: str, port: int) -> socket.socket:
+        """Return a socket that is connected. Raises OSError."""
+        dialled = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            dialled.setblocking(False)
+            async with asyncio.timeout(DIAL_S):
+                await self._loop.sock_connect(dialled, (address, port))
+        except TimeoutError:
+            dialled.close()
+            raise OSError(f"takes no connection within {DIAL_S * 1000:.0f} ms") from None
+        except BaseException:
+            dialled.close()
+            raise
+        return dialled
 
     # -- the protocol ----------------------------------------------------------------------------
 

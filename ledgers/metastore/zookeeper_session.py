@@ -58,9 +58,9 @@ CLOSE_TIMEOUT_MS = 2_000
 
 FIRST_ATTEMPTS = 6
 """The attempts to connect that the time of all servers allows at first; where it did not suffice
-the next round of attempts has twice as much. A name of all servers, such as a Service of
-Kubernetes, may lead to one that is dead: a third of the session is left when a silent server is
-given up, and has to suffice for the next attempt."""
+for the answers of a server the next round of attempts has twice as much. A name of all servers,
+such as a Service of Kubernetes, may lead to one that is dead: a third of the session is left when a
+silent server is given up, and has to suffice for the next attempt."""
 
 _RECONNECT_DELAY_S = 0.1
 _RECONNECT_DELAY_MAX_S = 1.0

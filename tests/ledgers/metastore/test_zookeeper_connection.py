@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from struct import pack, unpack
@@ -13,12 +14,14 @@ import pytest
 from fencelog.ledgers.limits import MAX_ZOOKEEPER_PACKET_BYTES
 from fencelog.ledgers.metastore import zookeeper_wire as wire
 from fencelog.ledgers.metastore.zookeeper_connection import (
+    DIAL_S,
     TICKS_PER_TIMEOUT,
     AuthenticationRefused,
     ConnectionLost,
     SessionExpired,
     ZooKeeperConnection,
 )
+from tests.support.network.deaf_address import deaf_address
 from tests.support.until import until
 
 STAT = pack(">qqqqiiiqiiq", *[0] * 11)
@@ -88,6 +91,42 @@ async def connection_to(
         finally:
             connection.abort()
             await connection.ended
+
+
+async def open_at(*addresses: str, port: int) -> ZooKeeperConnection:
+    return await ZooKeeperConnection.open(
+        addresses,
+        port,
+        wire.SessionIdentity(),
+        timeout_ms=6000,
+        last_zxid=0,
+        on_event=lambda path: None,
+    )
+
+
+async def test_an_address_that_takes_no_connection_is_left_for_the_next_one() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        Peer(reader, writer).send(CONNECTED)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        with deaf_address("127.0.0.2", port):
+            connection = await open_at("127.0.0.2", "127.0.0.1", port=port)
+            assert connection.identity.session_id == 5
+            connection.abort()
+            await connection.ended
+
+
+async def test_no_more_is_waited_for_a_connection_than_its_time() -> None:
+    with deaf_address("127.0.0.1") as port:
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="takes no connection within 500 ms") as caught:
+            await open_at("127.0.0.1", port=port)
+        assert time.monotonic() - began_s >= DIAL_S
+    assert not isinstance(caught.value, TimeoutError)  # nothing for which more time would do
 
 
 async def test_requests_are_in_flight_together_and_answered_in_order() -> None:

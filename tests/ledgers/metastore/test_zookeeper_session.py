@@ -13,13 +13,14 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metastore import zookeeper_session
+from fencelog.ledgers.metastore import zookeeper_connection, zookeeper_session
 from fencelog.ledgers.metastore import zookeeper_wire as wire
 from fencelog.ledgers.metastore.port import SessionState
 from fencelog.ledgers.metastore.zookeeper_connection import ZooKeeperConnection
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_session import ZooKeeperSession
 from fencelog.ledgers.metastore.zookeeper_wire import AUTHENTICATION_XID
+from tests.support.network.deaf_address import deaf_address
 from tests.support.network.zookeeper_server import GET, MULTI, SYNC, Node, ZooKeeperServer
 from tests.support.until import until
 
@@ -162,6 +163,22 @@ async def test_attempts_that_fail_at_once_take_no_longer_the_next_time(
         await session.start()
     assert len(timeouts) > 3
     assert {*timeouts} == {0.1}
+
+
+async def test_attempts_at_a_server_that_takes_no_connection_take_no_longer_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name of all servers leads to a dead one now and then: the others are to have their turn."""
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 1_200)
+    monkeypatch.setattr(zookeeper_session, "_RECONNECT_DELAY_MAX_S", 0.01)
+    monkeypatch.setattr(zookeeper_connection, "DIAL_S", 0.05)
+    with deaf_address("127.0.0.1") as port:
+        session = session_at(f"127.0.0.1:{port}")
+        timeouts = record_timeouts(session, monkeypatch)
+        with pytest.raises(FencelogError, match="takes no connection within 50 ms"):
+            await session.start()
+    assert len(timeouts) > 3
+    assert {*timeouts} == {0.2}
 
 
 CREDENTIALS = ZooKeeperCredentials(Path("/secrets/users"), (b"ann:her password is long",))
