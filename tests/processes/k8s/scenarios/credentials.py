@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.processes.k8s.cluster import Cluster, CommandFailed, say
+from tests.processes.k8s.cluster import Cluster, say, wait_until
 from tests.processes.k8s.document import block
 from tests.processes.k8s.installation import Installation
 from tests.processes.k8s.scenarios.pods import UPDATE
@@ -100,10 +100,19 @@ def encrypt_zookeeper(installed: Installation) -> None:
         installed.wait_ready()
     cluster.use_metadata(block(ENCRYPTED).text.split("'")[1])
     cluster.type(block(ENCRYPTED).text)
-    ports = Counter(port for server in range(3) for port in connections_of(cluster, server))
-    say(f"  connections by port of ZooKeeper: {dict(ports)}")
-    if ports[PORT] or not ports[SECURE_PORT]:
-        raise CommandFailed(f"not all are connected to {SECURE_PORT}: {dict(ports)}")
+    wait_until(
+        lambda: all_use(SECURE_PORT, cluster),
+        f"all are connected to port {SECURE_PORT} of ZooKeeper",
+        timeout_s=60,  # A broker that was replaced ends its session after the update.
+    )
+
+
+def all_use(port: int, cluster: Cluster) -> bool:
+    """Tell whether other pods are connected to that port of ZooKeeper, and none to the other."""
+    ports = Counter(each for server in range(3) for each in connections_of(cluster, server))
+    by_port = {each: ports[each] for each in (PORT, SECURE_PORT)}
+    say(f"  connections to ZooKeeper, by port: {by_port}")
+    return by_port[port] > 0 and sum(by_port.values()) == by_port[port]
 
 
 def add_servers(overlay: dict[str, Any]) -> None:
