@@ -169,16 +169,17 @@ async def test_attempts_at_a_server_that_takes_no_connection_take_no_longer_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A name of all servers leads to a dead one now and then: the others are to have their turn."""
-    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 1_200)
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 30_000)
     monkeypatch.setattr(zookeeper_session, "_RECONNECT_DELAY_MAX_S", 0.01)
     monkeypatch.setattr(zookeeper_connection, "DIAL_S", 0.05)
     with deaf_address("127.0.0.1") as port:
         session = session_at(f"127.0.0.1:{port}")
         timeouts = record_timeouts(session, monkeypatch)
-        with pytest.raises(FencelogError, match="takes no connection within 50 ms"):
-            await session.start()
-    assert len(timeouts) > 3
-    assert {*timeouts} == {0.2}
+        starting = asyncio.create_task(session.start())
+        await until(lambda: len(timeouts) > 4)
+        starting.cancel()
+        await asyncio.wait((starting,))
+    assert {*timeouts} == {5.0}
 
 
 CREDENTIALS = ZooKeeperCredentials(Path("/secrets/users"), (b"ann:her password is long",))

@@ -16,6 +16,7 @@ from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES
+from fencelog.ledgers.rpc import bookie_connection
 from fencelog.ledgers.rpc.authentication import Credentials, SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_connection import BookieConnection
@@ -56,6 +57,8 @@ class FakeNetwork:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.transports: list[FakeTransport] = []
+        # A machine may pause for as long as a handshake has, and none of these is late.
+        monkeypatch.setattr(bookie_connection, "CONNECT_TIMEOUT_MS", 60_000)
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", self._connect)
 
     async def _connect(
