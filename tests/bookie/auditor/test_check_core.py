@@ -19,6 +19,7 @@ from fencelog.bookie.auditor.check_core import (
     Shortfall,
     Violation,
     ViolationKind,
+    _put,
     named_ranges,
     ranges_text,
     shortfalls,
@@ -273,6 +274,14 @@ def test_ranges_are_written_out_ascending_and_joined() -> None:
     assert ranges_text(groups, 12) == "entries 0..1, 3..6, 8..11, 13..14"
     assert ranges_text([SequenceGroup(5, 5, 1, 0)], 1) == "entry 5"
     assert ranges_text([SequenceGroup(5, 5, 1, 0)], 2) == "entries 5, …"
+
+
+def test_entries_beyond_a_fragment_are_in_none_of_its_stripes() -> None:
+    parts: list[list[tuple[int, int]]] = [[], []]
+    _put(parts, 2, 0, 4, 6, 8)
+    assert parts == [[], []]
+    _put(parts, 2, 0, 4, 2, 8)
+    assert parts == [[(1, 2)], []]
 
 
 def test_json_has_the_members_that_apply() -> None:

@@ -60,6 +60,13 @@ def test_single_copies_and_single_racks_violate_nothing() -> None:
     assert needed_racks(["x", "y", "y"], write_quorum=3, min_racks=5) == 2
 
 
+def test_write_sets_with_a_bookie_of_unknown_rack_are_left_out() -> None:
+    racks = {"b1": "x", "b2": "x", "b4": "y"}
+    assert list(poor_fragments(ledger(3, 2), racks, min_racks=2)) == [
+        PoorFragment(0, ("b1", "b2"), ("x",), 2)
+    ]
+
+
 @given(st.data())
 def test_no_accusation_holds_for_some_racks_alone(data: st.DataObject) -> None:
     """Whatever the racks of bookies that are not registered: the violation is one."""

@@ -38,6 +38,11 @@ def test_a_share_of_one_is_everything(ranges: list[tuple[int, int]], start: floa
     assert list(sampled(ranges, share=1.0, start=start)) == ranges
 
 
+def test_one_entry_is_read_once() -> None:
+    assert list(sampled([(4, 4)], share=0.0, start=0.0)) == [(4, 4)]
+    assert list(sampled([(4, 4)], share=0.5, start=0.5)) == [(4, 4)]
+
+
 def test_another_start_reads_other_entries() -> None:
     found = {
         entry for tenth in range(10) for entry, _ in sampled([(0, 99)], share=0.1, start=tenth / 10)
