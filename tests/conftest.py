@@ -14,10 +14,14 @@ from fencelog.ledgers.host import Host, SystemHost
 
 # How long one example takes says how busy the machine is; a test that hangs has its own limit.
 settings.register_profile("fencelog", deadline=None)
-# The same examples wherever it is run: neither those that failed on this machine before, nor those
-# that Hypothesis draws where it finds a CI.
+# A few examples, the same ones wherever it is run: neither those that failed on this machine
+# before, nor those that Hypothesis draws where it finds a CI.
 settings.register_profile(
-    "same-examples", settings.get_profile("default"), deadline=None, database=None
+    "same-examples",
+    settings.get_profile("default"),
+    deadline=None,
+    database=None,
+    max_examples=25,
 )
 settings.load_profile("fencelog")
 

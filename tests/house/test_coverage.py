@@ -147,7 +147,7 @@ def test_every_core_is_in_the_list(root: Path) -> None:
     assert [file for file in sorted(files) if not (root / file).is_file()] == []
 
 
-@pytest.mark.timeout(1800)  # Two minutes alone, and ten beside the other parts.
+@pytest.mark.timeout(900)
 def test_every_core_is_tried_completely(root: Path, tmp_path: Path) -> None:
     measured = measure(root, tmp_path)
     gaps = [gap for core in CORES for gap in gaps_of(core, measured.get(core, {}))]

@@ -27,10 +27,7 @@ from tests.support.house import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TIMEOUT_S = 900
-"""The time limit of a test, for one that hangs. The first one takes half a minute alone, and has
-taken eight times that on a busy machine. A test that is ended while it waits for the JVM leaves a
-connection on which answers are those of other questions: all later tests fail with it."""
+START_TIMEOUT_S = 240
 
 LEFT_SOCKETS = "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
 
@@ -72,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+            item.add_marker(pytest.mark.timeout(START_TIMEOUT_S))
             if version("pyspark").startswith("4.0."):  # it leaves sockets to the garbage collector
                 item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
 
