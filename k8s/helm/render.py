@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,14 @@ K8S = HERE.parent
 Manifest = dict[str, Any]
 
 ROLES = ("zookeeper", "bookie", "broker", "autorecovery")
+WORKLOADS = ("StatefulSet", "Deployment")
 COMPONENTS = ("autoscaling", "backup", "drills")
 CREDENTIALS = "zookeeperCredentials"
 """The value that is the name of a Secret; empty: there is none."""
+SECRET = "zookeeper-credentials"
+"""The name of that Secret in what kustomize renders."""
+TLS = dict.fromkeys(ROLES, "zookeeperTls") | {"zookeeper": "tls"}
+"""The value of each role that says whether it uses TLS, an update changes one after the other."""
 PRIORITIES = "priorityClasses"
 """The value that says whether a release has the classes, which are for all namespaces alike."""
 
@@ -82,12 +88,13 @@ def values_of(rendered: list[Manifest]) -> Manifest:
     values[PRIORITIES] = True
     for each in objects(rendered):
         role, spec = each["metadata"]["name"], each.get("spec", {})
-        if each["kind"] in ("StatefulSet", "Deployment") and role in ROLES:
+        if each["kind"] in WORKLOADS and role in ROLES:
             values[role] = {name: found for name, (_, found) in set_by_values(each).items()}
             if role != "zookeeper":
                 values["image"] = spec["template"]["spec"]["containers"][0]["image"]
                 # Empty: that of all. An update changes one role after the other.
                 values[role] |= {"image": "", "extraArgs": []}
+            values[role][TLS[role]] = False
         elif each["kind"] == "ConfigMap" and "zoo.cfg" in each["data"]:
             configuration = each["data"]["zoo.cfg"]
     values["zookeeper"]["configuration"] = configuration
@@ -131,15 +138,15 @@ def template_of(manifest: Manifest) -> str:
     name = metadata["name"]
     if "namespace" in metadata:
         metadata["namespace"] = "@@.Release.Namespace@@"
-    if is_role := kind in ("StatefulSet", "Deployment"):
+    if is_role := kind in WORKLOADS:
         for key, (holder, found) in set_by_values(manifest).items():
             holder[key] = f"@@.Values.{name}.{key}@@"
-            if key == "volumes" and found[-1].get("secret"):
-                holder[key] = f"@@(concat .Values.{name}.volumes (list {_go(found[-1])}))@@"
+            if key == "volumes" and (secrets := [each for each in found if "secret" in each]):
+                holder[key] = f"@@(concat .Values.{name}.volumes {_go(secrets)})@@"
     if kind == "ConfigMap" and "zoo.cfg" in manifest["data"]:
         manifest["data"]["zoo.cfg"] = "@@.Values.zookeeper.configuration@@"
     for holder, key in _strings(manifest):
-        if key == "secretName":
+        if key == "secretName" and holder[key] == SECRET:
             holder[key] = f"@@.Values.{CREDENTIALS}@@"
         elif _CONFIGURATION.match(holder[key]):
             holder[key] = "@@name@@"
@@ -158,20 +165,41 @@ def template_of(manifest: Manifest) -> str:
     return text.replace(line, f"{{{{- if not .Values.autoscaling }}}}\n{line}{{{{- end }}}}\n")
 
 
-def either(without: str, with_it: str) -> str:
-    """Return the template that is the second one if there are credentials, or else the first."""
-    one, other = (text.splitlines(keepends=True) for text in (without, with_it))
+def alternatives(first: str, *others: tuple[str, str]) -> str:
+    """Return the template that is the first one, or the last one of the others whose condition is
+    true: pairs of it and a template. Whose condition is true has those before it true as well."""
+    texts = [text.splitlines(keepends=True) for text in (first, *(text for _, text in others))]
+    conditions = ["", *(condition for condition, _ in others)]
+    common = [(line,) for line in range(len(texts[0]))]
+    for one, other in pairwise(texts):
+        same = dict(_same_lines(one, other))
+        common = [(*lines, same[lines[-1]]) for lines in common if lines[-1] in same]
     parts: list[str] = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
-        if tag == "equal":
-            parts += one[i1:i2]
-            continue
-        parts.append(f"{{{{- if .Values.{CREDENTIALS} }}}}\n")
-        parts += other[j1:j2]
-        if i1 < i2:
-            parts += ["{{- else }}\n", *one[i1:i2]]
-        parts.append("{{- end }}\n")
+    begins = (0,) * len(texts)
+    for lines in [*common, tuple(map(len, texts))]:
+        gaps = ["".join(text[i:j]) for text, i, j in zip(texts, begins, lines, strict=True)]
+        parts += _choice(conditions, gaps)
+        parts += texts[0][lines[0] : lines[0] + 1]
+        begins = tuple(line + 1 for line in lines)
     return "".join(parts)
+
+
+def _same_lines(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of the lines that two texts have in common."""
+    for i, j, count in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
+        yield from zip(range(i, i + count), range(j, j + count), strict=True)
+
+
+def _choice(conditions: list[str], texts: list[str]) -> Iterator[str]:
+    """Yield the template that is the last one of the texts whose condition is true."""
+    keyword = "if"
+    for number in range(len(texts) - 1, 0, -1):
+        if texts[number] != texts[number - 1]:
+            yield f"{{{{- {keyword} {conditions[number]} }}}}\n{texts[number]}"
+            keyword = "else if"
+    if keyword != "if":
+        yield f"{{{{- else }}}}\n{texts[0]}" if texts[0] else ""
+        yield "{{- end }}\n"
 
 
 def _go(value: Any) -> str:
@@ -179,11 +207,13 @@ def _go(value: Any) -> str:
     if isinstance(value, dict):
         pairs = (f'"{key}" {_secret_name(key, each)}' for key, each in value.items())
         return f"(dict {' '.join(pairs)})"
+    if isinstance(value, list):
+        return f"(list {' '.join(map(_go, value))})"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _secret_name(key: str, value: Any) -> str:
-    return f".Values.{CREDENTIALS}" if key == "secretName" else _go(value)
+    return f".Values.{CREDENTIALS}" if (key, value) == ("secretName", SECRET) else _go(value)
 
 
 def _strings(node: Any) -> Iterator[tuple[Any, Any]]:
@@ -206,16 +236,11 @@ def rendered() -> dict[Path, str]:
         HERE / "values_prod.yaml": _WRITTEN + _dump(differing(values, values_prod)),
     }
     parts: dict[str, list[str]] = {}
-    protected = {_title(each): each for each in with_components("zookeeper-credentials")}
-    for each in objects(base) + [each for each in objects(prod) if component_of(each)]:
-        same = protected.get(_title(each))
-        file = component_of(each) or each["metadata"]["labels"].get(
-            "app.kubernetes.io/component", each["kind"].lower()
-        )
-        template = template_of(each)
-        parts.setdefault(file, []).append(
-            template if same is None else either(template, template_of(same))
-        )
+    for file, template in _of_base(base):
+        parts.setdefault(file, []).append(template)
+    for each in objects(prod):
+        if component := component_of(each):
+            parts.setdefault(component, []).append(template_of(each))
     for file, templates in parts.items():
         text = "---\n".join(templates)
         condition = PRIORITIES if file == "priorityclass" else file
@@ -225,8 +250,33 @@ def rendered() -> dict[Path, str]:
     return found
 
 
-def _title(manifest: Manifest) -> tuple[str, str]:
-    return manifest["kind"], manifest["metadata"]["name"]
+def _of_base(base: list[Manifest]) -> Iterator[tuple[str, str]]:
+    """Yield the template of each object of the base, without and with credentials and TLS, after
+    the name of its file."""
+    plain, credentials, tls = (
+        {(each["kind"], each["metadata"]["name"]): each for each in objects(made)}
+        for made in (
+            base,
+            with_components("zookeeper-credentials"),
+            with_components("zookeeper-credentials", "zookeeper-tls"),
+        )
+    )
+    for title, manifest in (tls | plain).items():
+        kind, name = title
+        file = _file_of(manifest)
+        role = name if kind in WORKLOADS and name in ROLES else "zookeeper"
+        first, *others = (
+            template_of(variant[title]) if title in variant else ""
+            for variant in (plain, credentials, tls)
+        )
+        conditions = (f".Values.{CREDENTIALS}", f".Values.{role}.{TLS[role]}")
+        yield file, alternatives(first, *zip(conditions, others, strict=True))
+
+
+def _file_of(manifest: Manifest) -> str:
+    """Return the name of the file that an object's template is in."""
+    labels = manifest["metadata"]["labels"]
+    return labels.get("app.kubernetes.io/component", manifest["kind"].lower())
 
 
 def _dump(values: Manifest) -> str:

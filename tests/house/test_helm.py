@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
-from k8s.helm.render import K8S, Manifest, kustomize, objects, rendered, with_components
+from k8s.helm.render import (
+    K8S,
+    Manifest,
+    alternatives,
+    kustomize,
+    objects,
+    rendered,
+    with_components,
+)
 from tests.house.manifests import by_title, containers, title
 from tests.processes.k8s.document import block
 from tests.processes.k8s.scenarios.pods import UPDATE_BY_HELM
@@ -78,6 +86,46 @@ def test_credentials_are_what_the_component_makes() -> None:
     other, _ = helm({**values("values"), "zookeeperCredentials": "the-next-ones"})
     named = re.findall(r'"secretName": "([^"]+)"', json.dumps(other))
     assert named == ["the-next-ones"] * 3, "another Secret restarts what has it"
+
+
+def test_tls_is_what_the_component_makes_and_one_role_after_the_other() -> None:
+    given = {**values("values"), "zookeeperCredentials": "zookeeper-credentials"}
+    given["zookeeper"]["tls"] = True
+    expected = with_components("zookeeper-credentials", "zookeeper-tls/servers")
+    made, errors = helm(given)
+    assert errors == []
+    assert plain(made) == plain(objects(expected))
+    for role in ("bookie", "autorecovery", "broker"):
+        given[role]["zookeeperTls"] = True
+    expected = with_components("zookeeper-credentials", "zookeeper-tls")
+    made, errors = helm(given)
+    assert errors == []
+    assert plain(made) == plain(objects(expected))
+    given["broker"]["zookeeperTls"] = False
+    changed = {name for name, each in plain(helm(given)[0]).items() if each != plain(made)[name]}
+    assert changed == {"Deployment/broker"}
+
+
+@pytest.mark.parametrize("missing", ["zookeeperCredentials", "tls"])
+def test_tls_takes_credentials_and_servers_that_have_it(missing: str) -> None:
+    given = {**values("values"), "zookeeperCredentials": "zookeeper-credentials"}
+    given["zookeeper"]["tls"] = given["broker"]["zookeeperTls"] = True
+    (given if missing in given else given["zookeeper"])[missing] = ""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        helm(given)
+    assert missing in refused.value.stderr
+
+
+def test_templates_have_what_differs_alone() -> None:
+    assert alternatives("a\nb\nc\n", ("C", "a\nx\nc\n"), ("T", "a\ny\nc\n")) == (
+        "a\n{{- if T }}\ny\n{{- else if C }}\nx\n{{- else }}\nb\n{{- end }}\nc\n"
+    )
+    assert alternatives("a\n", ("C", "a\n"), ("T", "a\nt\n")) == (
+        "a\n{{- if T }}\nt\n{{- end }}\n"
+    )
+    assert alternatives("a\n", ("C", "c\na\n"), ("T", "c\na\n")) == (
+        "{{- if C }}\nc\n{{- end }}\na\n"
+    )
 
 
 def test_values_arrive() -> None:

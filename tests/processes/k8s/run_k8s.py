@@ -32,6 +32,10 @@ from tests.support.house import ROOT
 
 EXIT_BROKEN, EXIT_NOTHING_TESTED = 1, 2
 
+SETTLE_S = 10.0
+"""The time for what the last command of a scenario has begun, such as the drain of the last broker.
+It belongs to what clients see, and no command of this program competes with it for the machine."""
+
 
 def play(scenario: Scenario, installed: Installation) -> Result:
     """Play a scenario, and hold what clients saw against its limits."""
@@ -49,6 +53,8 @@ def play(scenario: Scenario, installed: Installation) -> Result:
         if has_load:
             installed.ask_load("begin")
         scenario.play(installed)
+        if has_load:
+            time.sleep(SETTLE_S)
         installed.wait_ready()
     except CommandFailed as failed:
         result.broken.append(str(failed))
