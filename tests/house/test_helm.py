@@ -120,9 +120,7 @@ def test_templates_have_what_differs_alone() -> None:
     assert alternatives("a\nb\nc\n", ("C", "a\nx\nc\n"), ("T", "a\ny\nc\n")) == (
         "a\n{{- if T }}\ny\n{{- else if C }}\nx\n{{- else }}\nb\n{{- end }}\nc\n"
     )
-    assert alternatives("a\n", ("C", "a\n"), ("T", "a\nt\n")) == (
-        "a\n{{- if T }}\nt\n{{- end }}\n"
-    )
+    assert alternatives("a\n", ("C", "a\n"), ("T", "a\nt\n")) == ("a\n{{- if T }}\nt\n{{- end }}\n")
     assert alternatives("a\n", ("C", "c\na\n"), ("T", "c\na\n")) == (
         "{{- if C }}\nc\n{{- end }}\na\n"
     )
