@@ -170,7 +170,7 @@ def alternatives(first: str, *others: tuple[str, str]) -> str:
     true: pairs of it and a template. Whose condition is true has those before it true as well."""
     texts = [text.splitlines(keepends=True) for text in (first, *(text for _, text in others))]
     conditions = ["", *(condition for condition, _ in others)]
-    common = [(line,) for line in range(len(texts[0]))]
+    common: list[tuple[int, ...]] = [(line,) for line in range(len(texts[0]))]
     for one, other in pairwise(texts):
         same = dict(_same_lines(one, other))
         common = [(*lines, same[lines[-1]]) for lines in common if lines[-1] in same]
@@ -275,8 +275,9 @@ def _of_base(base: list[Manifest]) -> Iterator[tuple[str, str]]:
 
 def _file_of(manifest: Manifest) -> str:
     """Return the name of the file that an object's template is in."""
-    labels = manifest["metadata"]["labels"]
-    return labels.get("app.kubernetes.io/component", manifest["kind"].lower())
+    labels: dict[str, str] = manifest["metadata"]["labels"]
+    kind: str = manifest["kind"]
+    return labels.get("app.kubernetes.io/component", kind.lower())
 
 
 def _dump(values: Manifest) -> str:
