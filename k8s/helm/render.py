@@ -34,7 +34,7 @@ CREDENTIALS = "zookeeperCredentials"
 SECRET = "zookeeper-credentials"
 """The name of that Secret in what kustomize renders."""
 TLS = dict.fromkeys(ROLES, "zookeeperTls") | {"zookeeper": "tls"}
-"""The value of each role that says whether it uses TLS, an update changes one after the other."""
+"""The value of each role that says whether it uses TLS: an update changes one after the other."""
 PRIORITIES = "priorityClasses"
 """The value that says whether a release has the classes, which are for all namespaces alike."""
 
@@ -167,7 +167,8 @@ def template_of(manifest: Manifest) -> str:
 
 def alternatives(first: str, *others: tuple[str, str]) -> str:
     """Return the template that is the first one, or the last one of the others whose condition is
-    true: pairs of it and a template. Whose condition is true has those before it true as well."""
+    true: pairs of it and a template. Where a condition is true, those before it are true as well,
+    or make no difference."""
     texts = [text.splitlines(keepends=True) for text in (first, *(text for _, text in others))]
     conditions = ["", *(condition for condition, _ in others)]
     common: list[tuple[int, ...]] = [(line,) for line in range(len(texts[0]))]

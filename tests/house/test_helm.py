@@ -89,12 +89,14 @@ def test_credentials_are_what_the_component_makes() -> None:
 
 
 def test_tls_is_what_the_component_makes_and_one_role_after_the_other() -> None:
-    given = {**values("values"), "zookeeperCredentials": "zookeeper-credentials"}
+    given = values("values")
     given["zookeeper"]["tls"] = True
-    expected = with_components("zookeeper-credentials", "zookeeper-tls/servers")
-    made, errors = helm(given)
-    assert errors == []
-    assert plain(made) == plain(objects(expected))
+    for secret, components in (("", []), ("zookeeper-credentials", ["zookeeper-credentials"])):
+        given["zookeeperCredentials"] = secret
+        made, errors = helm(given)
+        assert errors == []
+        expected = with_components(*components, "zookeeper-tls/servers")
+        assert plain(made) == plain(objects(expected))
     for role in ("bookie", "autorecovery", "broker"):
         given[role]["zookeeperTls"] = True
     expected = with_components("zookeeper-credentials", "zookeeper-tls")
