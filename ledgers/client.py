@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
@@ -14,6 +15,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore, creation_of
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery
 from fencelog.ledgers.ledger_metadata.update import update_metadata
+from fencelog.ledgers.limits import WARM_UP_MS
 from fencelog.ledgers.metastore.port import Create, MetadataStore, Version
 from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.placement.placement import Placement
@@ -147,6 +149,22 @@ class LedgerClient:
         new = await self.prepare(replication, properties=properties, exclude=exclude)
         version = await self.ledgers.create(new.metadata)
         return self._writer(new, version, on_ack, on_failure)
+
+    async def warm_up(self) -> None:
+        """Take ids of ledgers ahead, and connect to all registered bookies, so that the first
+        ledgers do not wait for that: a broker that has just started is given the partitions of the
+        one that it replaces, and appends wait meanwhile. Never raises FencelogError: what cannot be
+        done now is done when it is needed. Ends within WARM_UP_MS."""
+
+        async def reach(bookie_id: str) -> None:
+            with suppress(FencelogError):
+                await self._bookies.client(bookie_id).admin({"do": "status"})
+
+        with suppress(FencelogError, TimeoutError):
+            async with asyncio.timeout(WARM_UP_MS / 1000), asyncio.TaskGroup() as group:
+                for bookie_id in [*self._bookies.available(), *self._bookies.read_only()]:
+                    group.create_task(reach(bookie_id))
+                await self._ids.take_ahead()
 
     async def prepare(
         self,

@@ -280,6 +280,10 @@ MAX_LAC_WAIT_MS = 60_000
 CONNECT_TIMEOUT_MS = 2_000
 """The time for opening a TCP connection and the handshake, in one rack."""
 
+WARM_UP_MS = 1_000
+"""The time that a process spends on connections before it is of use. A bookie that does not take
+one by then is probably away, and others wait for this process."""
+
 METADATA_TIMEOUT_MS = 10_000
 """The time for a metadata operation; after it the outcome is unknown. Also the wait for ZooKeeper
 at start."""

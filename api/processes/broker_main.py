@@ -142,6 +142,7 @@ async def serving_broker(
         stack.push_async_callback(links.close)
         broker = Broker(store, ledgers, host=host, config=config, peers=LinkPeers(links))
         ledgers.on_ensemble_change = broker.events.ensemble_changed
+        await ledgers.warm_up()  # before others know of it and give it partitions
         await broker.start()
         stack.push_async_callback(broker.close)
         counted = ProcessCounts(ledgers.metrics, measured)

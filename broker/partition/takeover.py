@@ -5,7 +5,7 @@ safe.
 2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
    two: the previous owner may be writing to either. Recover the state ledger too, whose events
    rebuild the state of the partition; for producers, the entries after its last snapshot supply
-   the rest.
+   the rest. The ends of all these ledgers are looked for at the same time.
 3. Prepare a ledger.
 4. In one step, on the versions that were read in steps 1 and 2: close the ledgers of step 2 where
    they were found to end, create the new ledger, put it on the list with the sizes learnt, and
@@ -35,6 +35,7 @@ from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change
+from fencelog.ledgers.recovery.recovery import FoundEnd
 
 _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
 """The errors that reading a ledger may end with if it is deleted at the same moment."""
@@ -94,6 +95,10 @@ class _Takeover:
         self._owner = owner
         self._loaded = node.ledger_list
         self._segments = {segment.ledger_id: segment for segment in self._loaded.to_recover}
+        self._ends: dict[int, asyncio.Task[FoundEnd]] = {}
+        """The ends of all ledgers that are to be recovered. They are looked for at the same time:
+        none depends on another one, and requests wait for all of them."""
+        self._facts: dict[int, asyncio.Task[Sealed]] = {}
         self._sealed: dict[int, Sealed] = {}
         self._ended: dict[int, LedgerMetadata] = {}
         """The metadata of the recovered ledgers, closed."""
@@ -107,10 +112,30 @@ class _Takeover:
         loaded = self._loaded
         if loaded.deleted:
             raise LedgerListLost(self._node.path, loaded)
-        effects = self._core.open(self._segments, is_terminated=loaded.terminated)
-        while effects:
-            (step,) = effects
-            effects = await self._carry_out(step)
+        self._look_for_ends()
+        try:
+            effects = self._core.open(self._segments, is_terminated=loaded.terminated)
+            while effects:
+                (step,) = effects
+                effects = await self._carry_out(step)
+        finally:
+            looking = [*self._ends.values(), *self._facts.values()]
+            for task in looking:
+                task.cancel()
+            await asyncio.gather(*looking, return_exceptions=True)
+
+    def _look_for_ends(self) -> None:
+        ledgers, state = self._factory.ledgers, self._loaded.state_ledger
+        create_task = asyncio.get_running_loop().create_task
+        for ledger_id in (*self._segments, *([] if state is None else [state])):
+            end = self._ends[ledger_id] = create_task(ledgers.find_end(ledger_id))
+            if ledger_id in self._segments:
+                self._facts[ledger_id] = create_task(self._facts_at(end))
+
+    async def _facts_at(self, end: asyncio.Task[FoundEnd]) -> Sealed:
+        metadata, last, _ = await end
+        factory = self._factory
+        return await _facts_of(factory.ledgers, metadata, last, now_us=factory.host.now_us())
 
     async def _carry_out(self, step: Effect) -> list[Effect]:
         core = self._core
@@ -132,9 +157,9 @@ class _Takeover:
 
     async def _recover(self, ledger_id: int) -> int:
         """Fence and close a ledger, and collect its facts; return its last entry."""
-        factory, segment = self._factory, self._segments[ledger_id]
-        metadata, last = await self._find_end(ledger_id)
-        sealed = await _facts_of(factory.ledgers, metadata, last, now_us=factory.host.now_us())
+        segment = self._segments[ledger_id]
+        metadata = await self._find_end(ledger_id)
+        sealed = await self._facts[ledger_id]
         if segment.sealed is not None and segment.sealed.messages != sealed.messages:
             raise FencelogError(
                 ErrorCode.CORRUPT,
@@ -151,17 +176,17 @@ class _Takeover:
         it."""
         loaded, ledgers = self._loaded, self._factory.ledgers
         if loaded.state_ledger is not None:
-            metadata, _ = await self._find_end(loaded.state_ledger)
+            metadata = await self._find_end(loaded.state_ledger)
             await _read_state(ledgers, metadata, self._state)
         await replay_producers(self._open, loaded, self._sealed, self._producers)
 
-    async def _find_end(self, ledger_id: int) -> tuple[LedgerMetadata, Entry | None]:
-        """Fence a ledger and find its end; it is closed when the list is written."""
-        metadata, last, change = await self._factory.ledgers.find_end(ledger_id)
+    async def _find_end(self, ledger_id: int) -> LedgerMetadata:
+        """Return a fenced ledger with its end; it is closed when the list is written."""
+        metadata, _, change = await self._ends[ledger_id]
         if change is not None:
             self._closes.append(change)
         self._ended[ledger_id] = metadata
-        return metadata, last
+        return metadata
 
     async def _open(self, ledger_id: int) -> EntryReader:
         """Return the reader of a ledger; one that was recovered is not closed in the store yet."""

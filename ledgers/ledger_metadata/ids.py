@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.update import retry_pauses
@@ -18,18 +19,25 @@ class LedgerIds:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._block = iter(range(0))
+        self._left: deque[int] = deque()
         self._reserving = asyncio.Lock()
 
     async def next(self) -> int:
         """Return an id that was never returned before. Raises FencelogError(METADATA_UNAVAILABLE,
         CORRUPT)."""
         async with self._reserving:
-            ledger_id = next(self._block, None)
-            if ledger_id is None:
-                self._block = iter(await self._reserve())
-                ledger_id = next(self._block)
-            return ledger_id
+            await self._fill()
+            return self._left.popleft()
+
+    async def take_ahead(self) -> None:
+        """Have at least one id at hand, so that ``next`` does not wait for the store. Raises
+        FencelogError as ``next``."""
+        async with self._reserving:
+            await self._fill()
+
+    async def _fill(self) -> None:
+        if not self._left:
+            self._left.extend(await self._reserve())
 
     async def _reserve(self) -> range:
         pauses = retry_pauses()
