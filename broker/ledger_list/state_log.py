@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import KIND_STATE, pack_entry
+from fencelog.ledgers.metastore.port import Change
 
 RETRY_S = 0.5
 """Pause after a new state ledger could not be written."""
@@ -106,18 +107,32 @@ class StateLog:
         """Write the event with the next ones; no caller waits for it."""
         self._put((event, None))
 
+    async def prepare_close(self) -> Sequence[Change]:
+        """Write the events that wait, and refuse others; return the change that closes the ledger,
+        nothing if there is none to close. If that is not made, ``close`` may follow. Never raises;
+        the caller sets the time limit."""
+        await self._finish()
+        if self._ledger is not None:
+            with suppress(FencelogError):  # the next owner recovers it
+                _, change = await self._ledger.writer.prepare_close()
+                return () if change is None else (change,)
+        return ()
+
     async def close(self) -> None:
         """Write the events that wait, close the ledger. Never raises; the caller sets the time
         limit."""
-        if self._refusal is None:
-            self._refusal = FencelogError(ErrorCode.DRAINING, "the partition is being closed")
-        if self._scribe is not None:
-            await asyncio.wait((self._scribe,))
+        await self._finish()
         ledger, self._ledger = self._ledger, None
         if ledger is not None:
             with suppress(FencelogError):  # the next owner closes it
                 await ledger.writer.close()
             await ledger.writer.abandon()
+
+    async def _finish(self) -> None:
+        if self._refusal is None:
+            self._refusal = FencelogError(ErrorCode.DRAINING, "the partition is being closed")
+        if self._scribe is not None:
+            await asyncio.wait((self._scribe,))
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once: the outcome of the events that wait is unknown. Never raises."""

@@ -356,22 +356,31 @@ class PartitionLog:
         }
 
     async def close(self, release: Sequence[Change] = ()) -> bool:
-        """Let appends in flight finish, seal the last ledger, end. Never raises. ``release``: see
+        """Let appends in flight finish, seal the last ledger, close the state ledger, end: one
+        change, since the partition's requests wait for it. Never raises. ``release``: see
         ``LogWriter.close``."""
         self._closing = True
         self._admission.close()
         await self._ownership_check.close()
         if self._compaction is not None:
             await self._compaction.close()
-        with suppress(TimeoutError):
+        closed = FencelogError(ErrorCode.DRAINING, "the log was closed")
+        closes_state: Sequence[Change] = ()
+        try:
             async with asyncio.timeout(self._close_timeout_s):
-                await self._state_log.close()
-        await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
+                closes_state = await self._state_log.prepare_close()
+        except TimeoutError:
+            await self._state_log.abandon(closed)
         if self._access is not None:
             self._access.close()
-        has_released = await self._writer.close(release)
+        is_made = await self._writer.close([*release, *closes_state])
+        if not is_made:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._close_timeout_s):
+                    await self._state_log.close()
+        await self._state_log.abandon(closed)
         await self.subscriptions.close()
-        return has_released
+        return is_made and bool(release)
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable
@@ -95,10 +96,10 @@ class _Takeover:
         self._owner = owner
         self._loaded = node.ledger_list
         self._segments = {segment.ledger_id: segment for segment in self._loaded.to_recover}
-        self._ends: dict[int, asyncio.Task[FoundEnd]] = {}
-        """The ends of all ledgers that are to be recovered. They are looked for at the same time:
-        none depends on another one, and requests wait for all of them."""
-        self._facts: dict[int, asyncio.Task[Sealed]] = {}
+        self._ends: dict[int, asyncio.Task[tuple[FoundEnd, Sealed]]] = {}
+        """The search for the end of each ledger of the log that is to be recovered."""
+        self._restored: asyncio.Task[FoundEnd] | None = None
+        """The recovery of the state ledger, which reads it too; None: there is none."""
         self._sealed: dict[int, Sealed] = {}
         self._ended: dict[int, LedgerMetadata] = {}
         """The metadata of the recovered ledgers, closed."""
@@ -112,30 +113,41 @@ class _Takeover:
         loaded = self._loaded
         if loaded.deleted:
             raise LedgerListLost(self._node.path, loaded)
-        self._look_for_ends()
+        tasks = self._look_for_ends()
         try:
             effects = self._core.open(self._segments, is_terminated=loaded.terminated)
             while effects:
                 (step,) = effects
                 effects = await self._carry_out(step)
         finally:
-            looking = [*self._ends.values(), *self._facts.values()]
-            for task in looking:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*looking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _look_for_ends(self) -> None:
-        ledgers, state = self._factory.ledgers, self._loaded.state_ledger
-        create_task = asyncio.get_running_loop().create_task
-        for ledger_id in (*self._segments, *([] if state is None else [state])):
-            end = self._ends[ledger_id] = create_task(ledgers.find_end(ledger_id))
-            if ledger_id in self._segments:
-                self._facts[ledger_id] = create_task(self._facts_at(end))
+    def _look_for_ends(self) -> Sequence[asyncio.Task[Any]]:
+        """Begin with all ledgers at the same time: none depends on another one, and the requests of
+        the partition wait for all of them."""
+        create_task, state = asyncio.get_running_loop().create_task, self._loaded.state_ledger
+        for ledger_id in self._segments:
+            self._ends[ledger_id] = create_task(self._find_end(ledger_id))
+        if state is None:
+            return list(self._ends.values())
+        self._restored = create_task(self._recover_state(state))
+        return [*self._ends.values(), self._restored]
 
-    async def _facts_at(self, end: asyncio.Task[FoundEnd]) -> Sealed:
-        metadata, last, _ = await end
+    async def _find_end(self, ledger_id: int) -> tuple[FoundEnd, Sealed]:
+        """Fence a ledger of the log; return its end, and its facts."""
         factory = self._factory
-        return await _facts_of(factory.ledgers, metadata, last, now_us=factory.host.now_us())
+        end = await factory.ledgers.find_end(ledger_id)
+        now_us = factory.host.now_us()
+        return end, await _facts_of(factory.ledgers, end.metadata, end.last, now_us=now_us)
+
+    async def _recover_state(self, ledger_id: int) -> FoundEnd:
+        """Fence the state ledger, and apply its events."""
+        ledgers = self._factory.ledgers
+        end = await ledgers.find_end(ledger_id)
+        await _read_state(ledgers, end.metadata, self._state)
+        return end
 
     async def _carry_out(self, step: Effect) -> list[Effect]:
         core = self._core
@@ -156,10 +168,10 @@ class _Takeover:
                 raise TypeError(f"no step of a takeover: {step}")
 
     async def _recover(self, ledger_id: int) -> int:
-        """Fence and close a ledger, and collect its facts; return its last entry."""
+        """Note the end of a ledger and its facts; return its last entry."""
         segment = self._segments[ledger_id]
-        metadata = await self._find_end(ledger_id)
-        sealed = await self._facts[ledger_id]
+        end, sealed = await self._ends[ledger_id]
+        self._note(end)
         if segment.sealed is not None and segment.sealed.messages != sealed.messages:
             raise FencelogError(
                 ErrorCode.CORRUPT,
@@ -169,24 +181,19 @@ class _Takeover:
         if segment.is_adopted and segment.sealed is not None:
             sealed = segment.sealed  # its messages have the publish time of their commit
         self._sealed[ledger_id] = sealed
-        return metadata.last_entry_id
+        return end.metadata.last_entry_id
 
     async def _restore(self) -> None:
-        """Read the state log, and the entries of the recovered ledgers about producers beyond
-        it."""
-        loaded, ledgers = self._loaded, self._factory.ledgers
-        if loaded.state_ledger is not None:
-            metadata = await self._find_end(loaded.state_ledger)
-            await _read_state(ledgers, metadata, self._state)
-        await replay_producers(self._open, loaded, self._sealed, self._producers)
+        """Wait for the state; read what the recovered ledgers say of producers beyond it."""
+        if self._restored is not None:
+            self._note(await self._restored)
+        await replay_producers(self._open, self._loaded, self._sealed, self._producers)
 
-    async def _find_end(self, ledger_id: int) -> LedgerMetadata:
-        """Return a fenced ledger with its end; it is closed when the list is written."""
-        metadata, _, change = await self._ends[ledger_id]
-        if change is not None:
-            self._closes.append(change)
-        self._ended[ledger_id] = metadata
-        return metadata
+    def _note(self, end: FoundEnd) -> None:
+        """Keep a ledger that was fenced, with its end; it is closed when the list is written."""
+        if end.change is not None:
+            self._closes.append(end.change)
+        self._ended[end.metadata.ledger_id] = end.metadata
 
     async def _open(self, ledger_id: int) -> EntryReader:
         """Return the reader of a ledger; one that was recovered is not closed in the store yet."""

@@ -15,13 +15,13 @@ STEPS = "fencelog.broker.log.steps_core"
 TAKEOVER = "fencelog.broker.partition.takeover"
 
 _UNFENCED = (
-    "            reader = await factory.ledgers.open(segment.ledger_id)\n"
-    "            end = await reader.read_lac()\n"
+    "            reader = await factory.ledgers.open(ledger_id)\n"
+    "            last = await reader.read_lac()\n"
     "            closed = reader.metadata.state.CLOSED\n"
     '            replace = __import__("dataclasses").replace\n'
-    "            metadata, last = replace(\n"
-    "                reader.metadata, state=closed, last_entry_id=end, length=0\n"
-    "            ), None\n"
+    "            end = FoundEnd(\n"
+    "                replace(reader.metadata, state=closed, last_entry_id=last, length=0)\n"
+    "            )\n"
 )
 
 TAKING_OVER = (
@@ -32,10 +32,10 @@ TAKING_OVER = (
         (
             Edit(
                 TAKEOVER,
-                "_Takeover._recover",
-                "        metadata, last = await self._find_end(ledger_id)\n",
-                "        if segment is self._loaded.segments[-1]:\n"
-                "            metadata, last = await self._find_end(ledger_id)\n"
+                "_Takeover._find_end",
+                "        end = await factory.ledgers.find_end(ledger_id)\n",
+                "        if ledger_id == self._loaded.segments[-1].ledger_id:\n"
+                "            end = await factory.ledgers.find_end(ledger_id)\n"
                 "        else:\n" + _UNFENCED,
             ),
         ),
@@ -47,8 +47,8 @@ TAKING_OVER = (
         (
             Edit(
                 TAKEOVER,
-                "_Takeover._recover",
-                "        metadata, last = await self._find_end(ledger_id)\n",
+                "_Takeover._find_end",
+                "        end = await factory.ledgers.find_end(ledger_id)\n",
                 "        if True:\n" + _UNFENCED,
             ),
         ),
@@ -74,16 +74,14 @@ TAKING_OVER = (
             Edit(
                 TAKEOVER,
                 "_Takeover._recover",
-                "        metadata, last = await self._find_end(ledger_id)\n"
-                "        sealed = await _facts_of(factory.ledgers, metadata, last, "
-                "now_us=factory.host.now_us())\n",
+                "        end, sealed = await self._ends[ledger_id]\n        self._note(end)\n",
                 "        try:\n"
-                "            metadata, last = await self._find_end(ledger_id)\n"
-                "            sealed = await _facts_of(factory.ledgers, metadata, last, "
-                "now_us=factory.host.now_us())\n"
+                "            end, sealed = await self._ends[ledger_id]\n"
+                "            self._note(end)\n"
                 "        except FencelogError:\n"
                 "            sealed = Sealed(0, 0, 0, 0, 0)\n"
-                '            metadata = __import__("types").SimpleNamespace(last_entry_id=-1)\n',
+                '            simple = __import__("types").SimpleNamespace\n'
+                "            end = simple(metadata=simple(last_entry_id=-1))\n",
             ),
         ),
     ),

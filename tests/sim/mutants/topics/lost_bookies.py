@@ -32,22 +32,24 @@ MUTANTS = (
         (
             Edit(
                 TAKEOVER,
-                "_Takeover._recover",
-                "        metadata, last = await self._find_end(ledger_id)\n",
+                "_Takeover._find_end",
+                "        end = await factory.ledgers.find_end(ledger_id)\n",
                 "        try:\n"
-                "            metadata, last = await self._find_end(ledger_id)\n"
+                "            end = await factory.ledgers.find_end(ledger_id)\n"
                 "        except FencelogError as error:\n"
                 f"            if {_INCOMPLETE}:\n"
                 "                raise\n"
-                "            reader = await factory.ledgers.open(segment.ledger_id)\n"
+                "            reader = await factory.ledgers.open(ledger_id)\n"
                 "            last_entry_id = await reader.read_lac()\n"
                 '            replace = __import__("dataclasses").replace\n'
-                "            metadata, last = replace(\n"
-                "                reader.metadata,\n"
-                "                state=reader.metadata.state.CLOSED,\n"
-                "                last_entry_id=last_entry_id,\n"
-                "                length=0,\n"
-                "            ), None\n",
+                "            end = FoundEnd(\n"
+                "                replace(\n"
+                "                    reader.metadata,\n"
+                "                    state=reader.metadata.state.CLOSED,\n"
+                "                    last_entry_id=last_entry_id,\n"
+                "                    length=0,\n"
+                "                )\n"
+                "            )\n",
             ),
         ),
     ),

@@ -20,7 +20,7 @@ PRODUCERS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._restore",
-                "await replay_producers(self._open, loaded, self._sealed, self._producers)",
+                "await replay_producers(self._open, self._loaded, self._sealed, self._producers)",
                 "pass",
             ),
         ),
@@ -149,15 +149,28 @@ STATE_LOGS = (
         (
             Edit(
                 TAKEOVER,
+                "_Takeover._recover_state",
+                "        end = await ledgers.find_end(ledger_id)\n",
+                "        reader = await ledgers.open(ledger_id)\n"
+                "        last = await reader.read_lac()\n"
+                "        closed = reader.metadata.state.CLOSED\n"
+                '        replace = __import__("dataclasses").replace\n'
+                "        end = FoundEnd(\n"
+                "            replace(reader.metadata, state=closed, last_entry_id=last, length=0)\n"
+                "        )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "served-before-the-state-is-read",
+        "ARCHITECTURE.md, state log",
+        "A takeover does not wait for the state ledger, which it reads beside the others.",
+        (
+            Edit(
+                TAKEOVER,
                 "_Takeover._restore",
-                "            metadata, _ = await self._find_end(loaded.state_ledger)\n",
-                "            reader = await ledgers.open(loaded.state_ledger)\n"
-                "            last = await reader.read_lac()\n"
-                '            replace = __import__("dataclasses").replace\n'
-                "            metadata = replace(\n"
-                "                reader.metadata,\n"
-                "                state=reader.metadata.state.CLOSED, last_entry_id=last, length=0\n"
-                "            )\n",
+                "        if self._restored is not None:\n",
+                "        if self._restored is not None and self._restored.done():\n",
             ),
         ),
     ),

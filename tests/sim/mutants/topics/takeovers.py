@@ -32,8 +32,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 TAKEOVER,
-                "_Takeover._find_end",
-                "            self._closes.append(change)\n",
+                "_Takeover._note",
+                "            self._closes.append(end.change)\n",
                 "            pass\n",
             ),
         ),
