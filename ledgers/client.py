@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -156,15 +156,16 @@ class LedgerClient:
         one that it replaces, and appends wait meanwhile. Never raises FencelogError: what cannot be
         done now is done when it is needed. Ends within WARM_UP_MS."""
 
-        async def reach(bookie_id: str) -> None:
+        async def attempt(work: Awaitable[object]) -> None:
             with suppress(FencelogError):
-                await self._bookies.client(bookie_id).admin({"do": "status"})
+                await work
 
-        with suppress(FencelogError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(WARM_UP_MS / 1000), asyncio.TaskGroup() as group:
+                group.create_task(attempt(self._ids.take_ahead()))
                 for bookie_id in [*self._bookies.available(), *self._bookies.read_only()]:
-                    group.create_task(reach(bookie_id))
-                await self._ids.take_ahead()
+                    bookie = self._bookies.client(bookie_id)
+                    group.create_task(attempt(bookie.admin({"do": "status"})))
 
     async def prepare(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -46,7 +47,12 @@ MAX_PAGE = 10_000
 def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
     """Return the administrative routes. Handlers raise FencelogError, which the application turns
     into problem documents."""
-    router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES, default_response_class=JsonLine)
+    router = APIRouter(
+        prefix="/v1",
+        responses=PROBLEM_RESPONSES,
+        default_response_class=JsonLine,
+        generate_unique_id_function=attrgetter("name"),
+    )
     _add_topics(router, broker, bookies)
     _add_listings(router, broker)
     add_namespaces(router, broker, bookies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import FastAPI, Request, Response
@@ -113,15 +114,16 @@ def build_framework(
         lifespan=None,
         redirect_slashes=False,
         default_response_class=JsonLine,
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=attrgetter("name"),
     )
-    app.include_router(router)
+    # As they are: FastAPI builds those of an included router once more, at the first request. That
+    # may be the one by which another broker hands over its partitions, while appends wait.
+    app.router.routes.extend(router.routes)
     _add_docs(app)
     _add_metrics(app, metrics)
     _add_error_handlers(app, counted.problem)
     _complete_document(app)
-    # What FastAPI makes of an included router does not tell its routes' methods.
-    return Framework(cast("AsgiApp", app), [*router.routes, *app.routes])
+    return Framework(cast("AsgiApp", app), app.routes)
 
 
 _START = """<!doctype html>

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -318,3 +321,38 @@ async def lent(cluster: Cluster, client: LedgerClient, host: Host) -> LedgerWrit
         on_ack=lambda lac: None,
         on_failure=cluster.failures.append,
     )
+
+
+async def test_a_client_that_has_warmed_up_waits_for_neither_ids_nor_connections(
+    cluster: Cluster, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bookies that hang or refuse do not stop it."""
+    monkeypatch.setattr("fencelog.ledgers.client.WARM_UP_MS", 50)
+    store = MemoryMetadataStore()
+    await store.start()
+    client = LedgerClient(store, cluster, host=host, key=b"")
+    asked: list[str] = []
+
+    async def answer(bookie_id: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        asked.append(bookie_id)
+        if bookie_id == "b1":
+            await asyncio.Event().wait()
+        if bookie_id == "b2":
+            raise FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "it is away")
+        return {}
+
+    for bookie_id, bookie in cluster.bookies.items():
+        monkeypatch.setattr(bookie, "admin", partial(answer, bookie_id))
+    async with asyncio.timeout(10):
+        await client.warm_up()
+    assert sorted(asked) == sorted(cluster.bookies)
+    store.disconnect()
+    assert (await client.prepare(Replication())).ledger_id == 1
+
+
+async def test_warming_up_without_metadata_is_not_an_error(cluster: Cluster, host: Host) -> None:
+    store = MemoryMetadataStore()
+    await store.start()
+    store.disconnect()
+    client = LedgerClient(store, cluster, host=host, key=b"")
+    await client.warm_up()

@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import Any
 
+import pydantic
 import pytest
 
 from fencelog.api.server.administration import Administration
@@ -78,6 +79,30 @@ async def test_a_broken_installation_is_every_request_s_error() -> None:
     for _ in range(2):
         with pytest.raises(ImportError):
             await administration.framework()
+
+
+async def test_the_first_request_builds_nothing(
+    fake_broker: FakeBroker,
+    fake_bookies: FakeBookies,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be the one by which another broker hands over its partitions."""
+    app = app_over(fake_broker, fake_bookies)
+    await app.administration.framework()
+    built: list[object] = []
+    init = pydantic.TypeAdapter.__init__
+
+    def counted(adapter: Any, *args: Any, **options: Any) -> None:
+        built.append(args)
+        init(adapter, *args, **options)
+
+    monkeypatch.setattr(pydantic.TypeAdapter, "__init__", counted)
+    async with serve(app) as url, http_client(url) as http:
+        assert (await http.get("/v1/topics")).status_code == 200
+    assert built == []
+    pydantic.TypeAdapter(int)
+    assert len(built) == 1
 
 
 async def test_appends_reads_and_health_do_not_wait_for_it(

@@ -52,6 +52,69 @@ async def test_the_last_two_ledgers_are_recovered_before_one_is_created(
     assert steps[: steps.index(created)] == ["recover 3", "recover 4"]
 
 
+async def test_the_ends_of_all_ledgers_are_looked_for_at_the_same_time(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await stage.open(max_entries=1)
+    for number in range(3):
+        await first.append_message(Message(b"%d" % number))
+        await asyncio.sleep(0.02)
+    await first.access.fence("one")
+    asked: list[int] = []
+    find_end = ledgers.find_end
+
+    async def asking(ledger_id: int) -> FoundEnd:
+        asked.append(ledger_id)
+        return await find_end(ledger_id)
+
+    monkeypatch.setattr(ledgers, "find_end", asking)
+    ledgers.recover_gate.clear()
+    opening = asyncio.create_task(stage.open())
+    await asyncio.sleep(0.02)
+    assert sorted(asked) == [3, 4, (await stage.node()).ledger_list.state_ledger]
+    ledgers.recover_gate.set()
+    second = await opening
+    assert second.tail_offset == 3
+    assert second.access.shown()["fencing_token"] == "one"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_takeover_that_ends_early_looks_for_no_end_any_more(
+    stage: Stage,
+    ledgers: ScriptedLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cancelled: bool,
+) -> None:
+    first = await stage.open()
+    await first.access.fence("one")
+    hung, ended = asyncio.Event(), asyncio.Event()
+
+    async def half(ledger_id: int) -> FoundEnd:
+        if ledger_id == 1 and not is_cancelled:
+            await hung.wait()
+            raise FencelogError(ErrorCode.RECOVERY_INCOMPLETE, "too few bookies")
+        hung.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("it was not cancelled")
+
+    monkeypatch.setattr(ledgers, "find_end", half)
+    opening = asyncio.create_task(stage.open())
+    async with asyncio.timeout(10):
+        await hung.wait()
+        if is_cancelled:
+            opening.cancel()
+        outcome = (await asyncio.gather(opening, return_exceptions=True))[0]
+    assert ended.is_set()
+    if is_cancelled:
+        assert isinstance(outcome, asyncio.CancelledError)
+    else:
+        assert isinstance(outcome, FencelogError)
+        assert outcome.code is ErrorCode.RECOVERY_INCOMPLETE
+
+
 async def test_offsets_go_on_after_a_takeover(stage: Stage, read_all: ReadAll) -> None:
     first = await stage.open()
     for number in range(5):

@@ -47,6 +47,17 @@ async def test_a_new_process_skips_what_the_former_reserved(store: MemoryMetadat
     assert await LedgerIds(store).next() == BLOCK + 1
 
 
+async def test_ids_that_were_taken_ahead_need_no_store(store: MemoryMetadataStore) -> None:
+    ids = LedgerIds(store)
+    await ids.take_ahead()
+    await ids.take_ahead()  # there are some
+    store.disconnect()
+    assert [await ids.next() for _ in range(BLOCK)] == list(range(1, BLOCK + 1))
+    with pytest.raises(FencelogError) as caught:
+        await ids.take_ahead()
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+
+
 async def test_the_last_id_that_anybody_may_have_is_known(store: MemoryMetadataStore) -> None:
     assert await last_given_id(store) == 0
     await LedgerIds(store).next()
