@@ -78,6 +78,27 @@ async def test_the_ends_of_all_ledgers_are_looked_for_at_the_same_time(
     assert second.access.shown()["fencing_token"] == "one"
 
 
+async def test_nothing_is_served_before_the_state_is_read(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await stage.open()
+    await first.append_message(Message(b"x"))
+    await first.access.fence("one")
+    state, held, find_end = first._node.ledger_list.state_ledger, asyncio.Event(), ledgers.find_end
+
+    async def late(ledger_id: int) -> FoundEnd:
+        if ledger_id == state:
+            await held.wait()
+        return await find_end(ledger_id)
+
+    monkeypatch.setattr(ledgers, "find_end", late)
+    opening = asyncio.create_task(stage.open())
+    await asyncio.sleep(0.05)
+    assert not opening.done()
+    held.set()
+    assert (await opening).access.shown()["fencing_token"] == "one"
+
+
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_a_takeover_that_ends_early_looks_for_no_end_any_more(
     stage: Stage,

@@ -115,6 +115,7 @@ TESTS = {
     "tests/broker/partition/test_takeover.py": (
         "clock-behind-a-takeover",
         "changed-ledger-taken-for-closed",
+        "served-before-the-state-is-read",
         "sealed-and-not-closed",
         "empty-because-not-found",
         "unrecovered-ledger-ends-as-read",
