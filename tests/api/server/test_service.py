@@ -22,6 +22,7 @@ from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.api.processes.broker_main import serving_broker
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.bookie.config import BookieConfig
+from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
@@ -217,6 +218,24 @@ class TestTwoBrokers:
             taken = await here.post(f"{TOPIC}/messages?partition=0", content=b"4")
             assert (taken.status_code, taken.json()["offset"]) == (201, 4)
             assert await values(here) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+    async def test_a_broker_has_warmed_up_before_others_know_it(
+        self, brokers: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They may give it partitions at once."""
+        lasting, broker = brokers
+        known: list[int] = []
+        warm_up = LedgerClient.warm_up
+
+        async def observed(ledgers: LedgerClient) -> None:
+            await warm_up(ledgers)
+            async with client(lasting) as here:
+                known.append(len((await here.get("/v1/brokers")).json()["brokers"]))
+
+        monkeypatch.setattr(LedgerClient, "warm_up", observed)
+        async with await broker():
+            assert known == [1]
 
 
 @pytest.mark.parametrize(
