@@ -219,7 +219,6 @@ class TestTwoBrokers:
             assert (taken.status_code, taken.json()["offset"]) == (201, 4)
             assert await values(here) == [b"0", b"1", b"2", b"3", b"4"]
 
-
     async def test_a_broker_has_warmed_up_before_others_know_it(
         self, brokers: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
