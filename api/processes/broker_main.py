@@ -124,9 +124,8 @@ async def serving_broker(
     def connect(address: str, bookie_id: str) -> TcpBookieClient:
         return TcpBookieClient(bookie_id, address, credentials=secret)
 
-    sock = bind(*parse_address(http))
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(sock.close)
+        sock = stack.enter_context(bind(*parse_address(http)))
         bookies = RegisteredBookies(store, local=local, connect=connect)
         await bookies.start()
         stack.push_async_callback(bookies.close)

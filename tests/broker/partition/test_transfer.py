@@ -18,16 +18,12 @@ from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
-from fencelog.ledgers.metastore.port import NO_VERSION, Change, Delete, Set, Version
+from fencelog.ledgers.metastore.port import NO_VERSION, Change, Delete, Version
 from fencelog.ledgers.record_batch import Message
-from fencelog.ledgers.writer.metadata import PreparedClose
 from tests.support.broker_stage import Stage, Until
-from tests.support.metadata_nodes import overwrite
-from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
-STATE = "/state"
-"""The node that stands for the metadata of a state ledger."""
 
 
 class Network:
@@ -148,82 +144,6 @@ async def test_a_partition_is_sealed_and_released_in_one_change(make: Make) -> N
     owner, log = f"/owners/{info.topic_id}-0", f"/logs/{info.topic_id}/0"
     assert [[change.path for change in changes] for changes in commits] == [[owner, log]]
     assert isinstance(commits[0][0], Delete)
-
-
-StateClose = Callable[[Broker, ScriptedWriter], Awaitable[None]]
-
-
-@pytest.fixture
-def closes_by_change(monkeypatch: pytest.MonkeyPatch) -> StateClose:
-    """A function that makes a writer close its ledger by a change, as a real one does."""
-
-    async def closes_by_change(broker: Broker, writer: ScriptedWriter) -> None:
-        version = await broker._store.create(STATE, b"open")
-
-        async def prepare_close() -> PreparedClose:
-            closed = writer.metadata.closed(last_entry_id=writer.lac, length=writer.length)
-            return PreparedClose(closed, Set(STATE, b"closed", version))
-
-        monkeypatch.setattr(writer, "prepare_close", prepare_close)
-
-    return closes_by_change
-
-
-async def test_the_state_ledger_is_closed_in_the_change_that_seals_the_log(
-    make: Make, ledgers: ScriptedLedgers, closes_by_change: StateClose
-) -> None:
-    a, b = await make("a"), await make("b")
-    info, _ = await a.topics.create(NAME, TopicConfig())
-    log = await a.partition(NAME, 0)
-    await log.access.fence("one")
-    state = ledgers.newest
-    await closes_by_change(a, state)
-    await settle()
-    commits = recorded_commits(a)
-    assert await a.unload(NAME, 0) == "b"
-    owner, path = f"/owners/{info.topic_id}-0", f"/logs/{info.topic_id}/0"
-    assert [[change.path for change in changes] for changes in commits] == [[owner, STATE, path]]
-    assert state.abandoned
-    assert f"close {state.ledger_id}" not in ledgers.log
-    assert (await b.partition(NAME, 0)).access.shown()["fencing_token"] == "one"
-
-
-async def test_a_state_ledger_that_another_client_has_changed_is_left_out(
-    make: Make, ledgers: ScriptedLedgers, closes_by_change: StateClose
-) -> None:
-    """Then the log is sealed alone, and the state ledger closed by itself, if it can be."""
-    a, b = await make("a"), await make("b")
-    info, _ = await a.topics.create(NAME, TopicConfig())
-    log = await a.partition(NAME, 0)
-    await log.access.fence("one")
-    state = ledgers.newest
-    await closes_by_change(a, state)
-    await overwrite(a._store, STATE, b"changed")
-    await settle()
-    commits = recorded_commits(a)
-    assert await a.unload(NAME, 0) == "b"
-    sealed = f"/logs/{info.topic_id}/0"
-    assert [len(changes) for changes in commits if changes[-1].path == sealed] == [3, 1]
-    assert f"close {state.ledger_id}" in ledgers.log
-    assert await owner_ids(a) == ["b"]
-    assert (await b.partition(NAME, 0)).access.shown()["fencing_token"] == "one"
-
-
-async def test_the_state_of_a_terminated_log_is_closed_by_itself(
-    make: Make, ledgers: ScriptedLedgers
-) -> None:
-    """Its log is sealed already."""
-    a, b = await make("a"), await make("b")
-    await a.topics.create(NAME, TopicConfig())
-    log = await a.partition(NAME, 0)
-    await log.access.fence("one")
-    state = ledgers.newest
-    await log.terminate()
-    assert await a.unload(NAME, 0) == "b"
-    assert f"close {state.ledger_id}" in ledgers.log
-    taken = await b.partition(NAME, 0)
-    token = taken.access.shown()["fencing_token"]
-    assert (token, taken.is_terminated) == ("one", True)
 
 
 async def test_a_roll_under_way_does_not_release_the_partition(
