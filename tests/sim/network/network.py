@@ -158,15 +158,12 @@ class Network:
         self._made = 0
         self._blocked: dict[tuple[str, str], list[Callback]] = {}
         self._down: dict[str, list[Callback]] = {}
+        self.is_impeded = False
+        """True if there is anything that ``holds`` could find."""
         self._random = self.chance.random
         self._clogs: dict[tuple[str, str], float] = {}
         self._latency_s = _LATENCY_S
-        self._spike = (0.0, 0.0)
-
-    @property
-    def is_impeded(self) -> bool:
-        """Tell whether there is anything that ``holds`` could find."""
-        return bool(self._blocked or self._down)
+        self._spike: tuple[float, float] | None = None
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -174,10 +171,12 @@ class Network:
         """Let nothing pass in this direction; it is delivered after ``unblock``."""
         self._note(f"block {source} > {target}")
         self._blocked.setdefault((source, target), [])
+        self.is_impeded = True
 
     def unblock(self, source: str, target: str) -> None:
         held = self._blocked.pop((source, target), None)
         if held is not None:
+            self.is_impeded = bool(self._blocked or self._down)
             self._note(f"unblock {source} > {target}")
             for retry in held:
                 self.at(self.loop.now_us + self.delay_us(source, target), retry)
@@ -224,7 +223,7 @@ class Network:
     def spike(self, probability: float, max_s: float) -> None:
         """Now and then a segment takes up to so much longer: loss and retransmission."""
         self._note(f"spike {probability:g} {max_s:g}")
-        self._spike = (probability, max_s)
+        self._spike = (probability, max_s) if probability else None
 
     def heal(self) -> None:
         """Undo all of the above. Connections that were reset stay so."""
@@ -244,9 +243,10 @@ class Network:
         """Return what something sent now takes, blocks aside."""
         low, high = self._latency_s
         delay_s = low + (high - low) * self._random()
-        probability, max_s = self._spike
-        if probability and self.chance.random() < probability:
-            delay_s += max_s * self.chance.random()
+        if self._spike is not None:
+            probability, max_s = self._spike
+            if self._random() < probability:
+                delay_s += max_s * self._random()
         if self._clogs:
             delay_s += self._clogs.get((source, target), 0.0)
         return int(delay_s * 1e6) + 1
@@ -361,6 +361,7 @@ class Network:
             del self._servers[address]
         if silent:
             self._down.setdefault(process.machine, [])
+            self.is_impeded = True
         for end in [end for end in self._ends if end.process is process]:
             if silent:
                 end.cut()
@@ -370,7 +371,9 @@ class Network:
 
     def machine_up(self, machine: str) -> None:
         """Restore power: data that was sent meanwhile is sent again."""
-        for retry in self._down.pop(machine, ()):
+        waiting = self._down.pop(machine, ())
+        self.is_impeded = bool(self._blocked or self._down)
+        for retry in waiting:
             self.at(self.loop.now_us + int(self.chance.random() * _BOOT_S * 1e6), retry)
 
     def close(self) -> None:

@@ -117,7 +117,7 @@ class Stream:
     def was_read(self, size: int) -> None:
         """The receiver took bytes; the sender learns it now or, if it waits for it or cannot be
         told, by an acknowledgement."""
-        if self.sender.is_waiting or (
+        if self.sender.buffer or (
             self._network.is_impeded and self._network.is_blocked(self.target, self.source)
         ):
             self._network.carry(self.target, self.source, self._acknowledged, size)
@@ -131,13 +131,15 @@ class Stream:
 
 def _put(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
     """Put the data where the protocol wants them."""
-    rest = memoryview(data)
-    while rest:
-        space = memoryview(protocol.get_buffer(len(rest)))
-        part = rest[: len(space)]
-        space[: len(part)] = part
-        rest = rest[len(part) :]
-        protocol.buffer_updated(len(part))
+    size = len(data)
+    while len(space := memoryview(protocol.get_buffer(size))) < size:
+        taken = len(space)
+        space[:] = data[:taken]
+        protocol.buffer_updated(taken)
+        data = data[taken:]
+        size -= taken
+    space[:size] = data
+    protocol.buffer_updated(size)
 
 
 class SimTransport(asyncio.Transport):
@@ -153,7 +155,8 @@ class SimTransport(asyncio.Transport):
         self._network = network
         self._outgoing = outgoing
         self._protocol: Any = None
-        self._buffer: deque[bytes] = deque()
+        self.buffer: deque[bytes] = deque()
+        """What the peer does not take yet."""
         self._buffered = 0
         self._received: deque[bytes] = deque()
         self._at_end = False
@@ -187,9 +190,13 @@ class SimTransport(asyncio.Transport):
             data = bytes(data)
         if self._is_closing or not data:
             return
-        self._buffer.append(data)
-        self._buffered += len(data)
-        if len(self._buffer) == 1:
+        buffer, size = self.buffer, len(data)
+        if not buffer and size <= _WHOLE_BYTES and size <= self._outgoing.capacity:
+            self._outgoing.send(data)
+            return
+        buffer.append(data)
+        self._buffered += size
+        if len(buffer) == 1:
             self._send()
         if self._buffered > self._high and not self._is_full:
             self._is_full = True
@@ -204,7 +211,7 @@ class SimTransport(asyncio.Transport):
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
-            if not self._buffer:
+            if not self.buffer:
                 self._shut(None)
 
     def abort(self) -> None:
@@ -248,9 +255,10 @@ class SimTransport(asyncio.Transport):
         self._read_pending = False
         if self._is_closing or not self._is_reading or self._protocol is None:
             return
-        if self._received:
-            data = self._take_received()
-            if self._received or self._at_end:
+        received = self._received
+        if received:
+            data = received.popleft() if len(received) == 1 else self._take_received()
+            if received or self._at_end:
                 self._expect_read()
             self.incoming.was_read(len(data))
             if isinstance(self._protocol, asyncio.BufferedProtocol):
@@ -263,8 +271,6 @@ class SimTransport(asyncio.Transport):
                 self.close()
 
     def _take_received(self) -> bytes:
-        if len(self._received) == 1:
-            return self._received.popleft()
         data = b"".join(self._received)
         self._received.clear()
         if len(data) > _MAX_READ_BYTES:
@@ -273,7 +279,7 @@ class SimTransport(asyncio.Transport):
 
     def _send(self) -> None:
         """Give the kernel what its window has room for, cut where chance says."""
-        chance, stream, buffer = self._network.chance, self._outgoing, self._buffer
+        chance, stream, buffer = self._network.chance, self._outgoing, self.buffer
         while buffer and (capacity := stream.capacity) > 0:
             data = buffer.popleft()
             size = len(data)
@@ -295,7 +301,7 @@ class SimTransport(asyncio.Transport):
         if self._is_full and self._buffered <= self._low:
             self._is_full = False
             self._protocol.resume_writing()
-        if self._is_closing and not self._buffer:
+        if self._is_closing and not self.buffer:
             self._shut(None)
 
     def _shut(self, error: Exception | None) -> None:
@@ -313,11 +319,6 @@ class SimTransport(asyncio.Transport):
     # -- in the kernel ---------------------------------------------------------------------------
 
     @property
-    def is_waiting(self) -> bool:
-        """True if there is more to send than the peer takes."""
-        return len(self._buffer) > 0
-
-    @property
     def is_open(self) -> bool:
         return self._is_open
 
@@ -326,8 +327,9 @@ class SimTransport(asyncio.Transport):
         if type(item) is bytes:
             if self._is_open:
                 self._received.append(item)
-                if not self._read_pending:
-                    self._expect_read()
+                if not self._read_pending and self._is_reading and self._protocol is not None:
+                    self._read_pending = True
+                    self._network.deliver(self.process, self._read)
             else:
                 self._refuse()
         elif item is Mark.RESET:
@@ -362,7 +364,7 @@ class SimTransport(asyncio.Transport):
 
     def has_capacity(self) -> None:
         """Tell the process that there is space to write."""
-        if self._buffer and not self._write_pending:
+        if self.buffer and not self._write_pending:
             self._write_pending = True
             self._network.deliver(self.process, self._write_ready)
 
@@ -399,7 +401,7 @@ class SimTransport(asyncio.Transport):
         self._outgoing.cut(self._network.chance.random())
 
     def _drop_buffer(self) -> None:
-        self._buffer.clear()
+        self.buffer.clear()
         self._buffered = 0
 
 
