@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,17 @@ class SimHandle:
     """A callback of a process, which it has until it is cancelled. No more than the loop looks at:
     it makes one for every step of every task."""
 
-    __slots__ = ("_args", "_callback", "_context")
+    __slots__ = ("_call", "_context")
 
-    _callback: Callable[..., object] | None
-    _args: tuple[Any, ...]
+    _call: tuple[Any, ...]
+    """The callback and its arguments; nothing once it is cancelled."""
     _context: Context
 
     def cancel(self) -> None:
-        self._callback = None
-        self._args = ()
+        self._call = ()
 
     def cancelled(self) -> bool:
-        return self._callback is None
+        return not self._call
 
 
 class SimTimer(SimHandle):
@@ -39,10 +37,9 @@ class SimTimer(SimHandle):
     _when: float
 
     def cancel(self) -> None:
-        if self._callback is not None and self._scheduled:
+        if self._call and self._scheduled:
             self._loop.timer_cancelled()
-        self._callback = None
-        self._args = ()
+        self._call = ()
 
     def when(self) -> float:
         return self._when

@@ -30,7 +30,9 @@ _BATCH = 4096
 
 _BATCHES_PER_COLLECTION = 25
 _MAX_CALLBACK_US = 20
-_MIN_TIMERS_TO_TIDY = 256
+_MIN_CANCELLED_TO_TIDY = 128
+"""The number of cancelled timers from which on they are taken out, where they are the majority."""
+
 _NEVER_US = 1 << 62
 _NEVER_S = _NEVER_US / 1e6
 
@@ -88,14 +90,14 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.now_us / 1e6
 
     def call_soon(  # type: ignore[override]  # typeshed's is generic
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, *call: Any, context: Context | None = None
     ) -> SimHandle:
         if context is None:
             process, context = self._here()
         else:
             process = context.get(CURRENT, self.world)
         handle: SimHandle = _new(SimHandle)
-        handle._callback, handle._args, handle._context = callback, args, context
+        handle._call, handle._context = call, context
         if process.is_alive and not self._is_muted:
             process.ready.append(handle)
             if not process.is_queued and not process.is_paused:
@@ -108,40 +110,39 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]  # typeshed's is generic
         self,
         when: float,
-        callback: Callable[..., object],
-        *args: Any,
+        *call: Any,
         context: Context | None = None,
     ) -> SimTimer:
-        return self._call_at(when, callback, args, context)
+        return self._call_at(when, call, context)
 
     def call_later(  # type: ignore[override]  # typeshed's is generic
         self,
         delay: float,
-        callback: Callable[..., object],
-        *args: Any,
+        *call: Any,
         context: Context | None = None,
     ) -> SimTimer:
-        return self._call_at(self.now_us / 1e6 + delay, callback, args, context)
+        return self._call_at(self.now_us / 1e6 + delay, call, context)
 
-    def _call_at(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context | None,
-    ) -> SimTimer:
+    def _call_at(self, when: float, call: tuple[Any, ...], context: Context | None) -> SimTimer:
         if context is None:
-            process, context = self._here()
+            process = CURRENT.get(None)
+            if process is None:
+                process, context = self._here()
+            else:
+                context = copy_context()
         else:
             process = context.get(CURRENT, self.world)
         timer: SimTimer = _new(SimTimer)
-        timer._callback, timer._args, timer._context = callback, args, context
+        timer._call, timer._context = call, context
         timer._loop, timer._when = self, when
         if process.is_alive and not self._is_muted:
             timer._scheduled = True
             # Never early, as its callback costs time before it looks at it.
             due_us = int(when * 1e6) if when < _NEVER_S else _NEVER_US
-            self._push(due_us, process, timer, None)
+            if self._cancelled_timers > _MIN_CANCELLED_TO_TIDY:
+                self._tidy()
+            self._timers_made = number = self._timers_made + 1
+            heappush(self._timers, (due_us, number, process, timer, None))
         else:
             timer._scheduled = False
             process.remains.append(timer)
@@ -236,13 +237,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def at(self, due_us: int, callback: Callable[..., object], *args: Any) -> None:
         """Call back at a virtual time, outside of all processes and at no cost."""
-        self._push(due_us, None, callback, args)
+        self._timers_made = number = self._timers_made + 1
+        heappush(self._timers, (due_us, number, None, callback, args))
 
-    def deliver(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
+    def deliver(self, process: Process, *call: Any) -> None:
         """Let a process call back as soon as it gets to it; nothing happens if it is dead."""
         if process.is_alive:
             handle: SimHandle = _new(SimHandle)
-            handle._callback, handle._args, handle._context = callback, args, process.context
+            handle._call, handle._context = call, process.context
             process.ready.append(handle)
             if not process.is_queued and not process.is_paused:
                 process.is_queued = True
@@ -275,14 +277,13 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- running ---------------------------------------------------------------------------------
 
-    def _push(self, due_us: int, process: Process | None, callback: Any, args: Any) -> None:
+    def _tidy(self) -> None:
+        """Take out cancelled timers where they are the majority."""
         timers = self._timers
-        if len(timers) > _MIN_TIMERS_TO_TIDY and 2 * self._cancelled_timers > len(timers):
-            timers[:] = [timer for timer in timers if timer[2] is None or timer[3]._callback]
+        if 2 * self._cancelled_timers > len(timers):
+            timers[:] = [timer for timer in timers if timer[2] is None or timer[3]._call]
             heapify(timers)
             self._cancelled_timers = 0
-        self._timers_made += 1
-        heappush(timers, (due_us, self._timers_made, process, callback, args))
 
     def _run_once(self) -> None:
         """Run up to a batch of callbacks."""
@@ -310,15 +311,15 @@ class SimLoop(asyncio.BaseEventLoop):
                 last = runnable.pop()
                 if last is not process:
                     runnable[index] = last
-            callback = handle._callback
-            if callback is None:
+            call = handle._call
+            if not call:
                 continue
             self.now_us = now_us = now_us + 1 + int((pick - index) * _MAX_CALLBACK_US)
             if now_us > deadline_us:
                 raise SimTimeout(f"not done after {deadline_us / 1e6:g} virtual seconds")
-            add_step(now_us << 8 | process.number & 255)
+            add_step(now_us << 8 | process.mark)
             try:
-                handle._context.run(callback, *handle._args)
+                handle._context.run(*call)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
@@ -340,34 +341,34 @@ class SimLoop(asyncio.BaseEventLoop):
         """Put what has come due behind what its process can run; the network is called at once."""
         timers, now_us = self._timers, self.now_us
         while timers and timers[0][0] <= now_us:
-            _, _, process, callback, args = heappop(timers)
+            _, _, process, timer, args = heappop(timers)
             if process is None:
-                callback(*args)
+                timer(*args)
                 continue
-            callback._scheduled = False
-            if callback._callback is None:
+            timer._scheduled = False
+            if not timer._call:
                 self._cancelled_timers -= 1
             elif process.is_alive:
-                process.ready.append(callback)
+                process.ready.append(timer)
                 if not process.is_queued and not process.is_paused:
                     process.is_queued = True
                     self._runnable.append(process)
             else:
-                process.remains.append(callback)
+                process.remains.append(timer)
 
     def _jump(self) -> int:
         """Let time pass until the next timer, since no callback is ready."""
         timers = self._timers
         while timers:
-            due_us, _, process, callback, _ = timers[0]
-            if process is None or (process.is_alive and callback._callback is not None):
+            due_us, _, process, timer, _ = timers[0]
+            if process is None or (process.is_alive and timer._call):
                 break
             heappop(timers)
-            callback._scheduled = False
-            if callback._callback is None:
-                self._cancelled_timers -= 1
+            timer._scheduled = False
+            if timer._call:
+                process.remains.append(timer)
             else:
-                process.remains.append(callback)
+                self._cancelled_timers -= 1
         if not timers:
             raise SimStuck("nothing is left to run, and the run is not done")
         if due_us > self.deadline_us:

@@ -42,7 +42,8 @@ class Process:
     def __init__(self, engine: Engine, machine: str, run: int, number: int) -> None:
         self.machine = machine
         self.run = run
-        self.number = number
+        self.mark = number & 255
+        """What stands for it in the trace's steps."""
         self.label = f"{machine}#{run}"
         self.is_alive = True
         self.is_paused = False
