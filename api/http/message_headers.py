@@ -97,7 +97,9 @@ def metadata_of(given: Mapping[bytes, bytes], kept: Sequence[tuple[str, bytes]])
     content_type = given.get(CONTENT_TYPE, b"")
     if content_type not in _SAYS_NOTHING and _CONTENT_TYPE_NAME not in dict(headers):
         headers.append((_CONTENT_TYPE_NAME, content_type))
-    return _key(given), _event_time(given.get(EVENT_TIME)), tuple(headers)
+    key = given.get(KEY) if KEY_BASE64 not in given else _coded_key(given)
+    event_time = _event_time(given[EVENT_TIME]) if EVENT_TIME in given else None
+    return key, event_time, tuple(headers)
 
 
 def refuse_metadata(raw_headers: RawHeaders) -> None:
@@ -111,21 +113,16 @@ def refuse_metadata(raw_headers: RawHeaders) -> None:
             )
 
 
-def _key(given: Mapping[bytes, bytes]) -> bytes | None:
-    coded = given.get(KEY_BASE64)
-    if coded is None:
-        return given.get(KEY)
+def _coded_key(given: Mapping[bytes, bytes]) -> bytes:
     if KEY in given:
         raise _bad("Fencelog-Key and Fencelog-Key-Base64 cannot both be given")
     try:
-        return b64decode(coded, validate=True)
+        return b64decode(given[KEY_BASE64], validate=True)
     except ValueError as error:
         raise _bad(f"Fencelog-Key-Base64 is not valid: {error}") from None
 
 
-def _event_time(value: bytes | None) -> int | None:
-    if value is None:
-        return None
+def _event_time(value: bytes) -> int:
     if value.removeprefix(b"-").isdigit() and len(value) <= _MAX_TIME_DIGITS:
         return int(value)
     shown = value[:40].decode("latin-1")

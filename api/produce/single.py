@@ -126,8 +126,8 @@ class Produce:
         """Append at once, if the partition is open here or at a broker that is known; None: the
         request has to go the ordinary way, as after an error that excludes an effect."""
         topic = self._broker.known(post.topic)
-        conditions = post.conditions
-        is_keyed = is_routed_by_key(conditions)
+        is_conditional = post.conditions is not None
+        is_keyed = is_conditional and is_routed_by_key(post.conditions)
         if topic is None or (is_keyed and (topic.previous_counts or post.partition is not None)):
             return None
         try:
@@ -145,7 +145,7 @@ class Produce:
                 self._round_robin.take_back(post.topic)
             return None
         message = post.message(body, self._broker.host)
-        conditions = post.conditions_of(body)
+        conditions = post.conditions_of(body) if is_conditional else None
         if conditions is not None and is_keyed:
             conditions = conditions._replace(routed_by=topic.config.partitions)
         future = log.append_message(message, conditions)
@@ -207,6 +207,8 @@ class Produce:
             return named_partition(post.partition, partitions, post.topic)
         if post.key is not None:
             return partition_of_key(post.key, partitions)
+        if partitions == 1:
+            return 0
         if is_routed_by_key(post.conditions):
             return place_of(post.conditions, None) % partitions
         return self._round_robin.next(post.topic, partitions)
@@ -221,6 +223,12 @@ def _log_failure(contexts: Contexts, error: BaseException | None) -> None:
 
 def receipt(appended: AppendResult) -> bytes:
     """Return the body of the answer: an ``AppendedMessage``."""
+    if not appended.duplicate:
+        return b'{"partition":%d,"offset":%d,"publish_time":%d}\n' % (
+            appended.partition,
+            appended.offset,
+            appended.publish_time_us,
+        )
     return b'{"partition":%d,"offset":%b,"publish_time":%b}\n' % (
         appended.partition,
         number_or_null(appended.offset),

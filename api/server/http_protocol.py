@@ -47,6 +47,7 @@ from fencelog.api.server.request import (
 from fencelog.api.server.request_reader import RequestReader
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.format.request_context import NO_CONTEXTS
 
 _CLOSE = b"connection: close\r\n"
 
@@ -246,8 +247,9 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._started_us = self._app.now_us()
         may_forward = b"prefer" not in request.framing
+        contexts = NO_CONTEXTS if request.current is None else request.current.contexts
         future = self._app.append_now(
-            request.post, request.body, may_forward=may_forward, contexts=request.contexts
+            request.post, request.body, may_forward=may_forward, contexts=contexts
         )
         if future is None:
             self._run(request)
@@ -269,16 +271,19 @@ class HttpProtocol(asyncio.Protocol):
 
     def _answer_post(self, request: HttpRequest, result: AppendResult) -> None:
         body = receipt(result)
-        owner = [] if result.owner is None else [(OWNER_HEADER, result.owner.encode())]
+        owner = None if result.owner is None else (OWNER_HEADER, result.owner.encode())
         if result.duplicate:
             status, headers = appended_status(True)
-            self._send(status, JSON, body, [*headers, *owner, *request.given_header])
+            owners = [] if owner is None else [owner]
+            self._send(status, JSON, body, [*headers, *owners, *request.given_header])
             return
-        last = header_lines(owner) + (_CLOSE if self._closing else b"")
+        last = _CLOSE if self._closing else b""
+        if owner is not None:
+            last = header_lines([owner]) + last
         if request.current is not None:
             last += header_lines(request.given_header)
         self._transport.write_now(self._all.created(body, last))
-        if not owner:
+        if owner is None:
             self._app.appended_now(len(request.body), self._started_us, result)
 
     def _fail(self, request: HttpRequest, error: BaseException) -> None:

@@ -16,7 +16,6 @@ from fencelog.api.produce.post import Post
 from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.api.server.limits import MAX_DIRECT_BODY_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
-from fencelog.ledgers.format.request_context import NO_CONTEXTS, Contexts
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -81,11 +80,6 @@ class HttpRequest:
     current: CurrentRequest | None = None
     refusal: FencelogError | None = None
     is_received: bool = False
-
-    @property
-    def contexts(self) -> Contexts:
-        """The contexts of its appends."""
-        return NO_CONTEXTS if self.current is None else self.current.contexts
 
     @property
     def given_header(self) -> Headers:

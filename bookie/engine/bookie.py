@@ -218,6 +218,9 @@ class Bookie:
         self, lacs: Sequence[LedgerLac], tokens: Sequence[AddToken], *, on_replies: AddsCallback
     ) -> None:
         """Take explicit LACs durably; the contract of ``BookieClient.write_lacs``."""
+        if len(self.shards) == 1:
+            self.shards[0].write_lacs(lacs, tokens, on_replies)
+            return
         for shard, part in self._by_shard(lacs, tokens, lambda lac: lac[0]):
             shard.write_lacs(*part, on_replies)
 

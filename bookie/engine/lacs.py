@@ -57,7 +57,7 @@ class Lacs:
                 refusal = _refusal(ledger_id, lac, state)
                 self._loop.call_soon(on_replies, (token,), refusal)
             elif lac > state.lac:
-                state = self._states.change(ledger_id)
+                self._states.changed(ledger_id)
                 self.learn(ledger_id, state, lac, sequence + len(bodies))
                 bodies.append(lac_body(ledger_id, lac))
                 written.append(token)

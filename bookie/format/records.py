@@ -30,7 +30,7 @@ record of this one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -160,6 +160,12 @@ def _file_checksum(head: bytes, units: int) -> int:
 def record_bytes(body_size: int) -> int:
     """Return the bytes that a record takes, padding included."""
     return RECORD_HEADER_BYTES + ((body_size + 7) & ~7)
+
+
+def all_record_bytes(bodies: Sequence[Buffer]) -> int:
+    """Return the bytes that the records of these bodies take together, see ``record_bytes``."""
+    padded = [(len(body) + 7) & ~7 for body in bodies]
+    return RECORD_HEADER_BYTES * len(bodies) + sum(padded)
 
 
 def encode_records(

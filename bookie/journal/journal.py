@@ -43,7 +43,12 @@ from itertools import repeat
 from pathlib import Path
 
 from fencelog.bookie.disk.port import Buffer, Disk, Done, IoThread
-from fencelog.bookie.format.records import FILE_HEADER_BYTES, RecordType, record_bytes
+from fencelog.bookie.format.records import (
+    FILE_HEADER_BYTES,
+    RecordType,
+    all_record_bytes,
+    record_bytes,
+)
 from fencelog.bookie.journal.file import Group, JournalPosition
 from fencelog.bookie.journal.writer import JournalWriter
 from fencelog.bookie.metrics import BookieCounts
@@ -158,7 +163,7 @@ class Journal:
         if self._error is not None:
             self._loop.call_soon(on_durable, tokens, self._error)
             return
-        size = sum([record_bytes(len(body)) for body in bodies])
+        size = all_record_bytes(bodies)
         if len(bodies) > 1 and not self._takes(size):
             half = len(bodies) // 2
             self.append_many(kind, bodies[:half], tokens[:half], on_durable)

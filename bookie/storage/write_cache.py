@@ -8,7 +8,7 @@ runs of a ledger can be found by bisection.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fencelog.bookie.format.runs import CachedRun, Range
 from fencelog.ledgers.errors import check
@@ -106,6 +106,8 @@ class WriteCache:
         self._max_bytes = max_bytes
         self._active = CacheHalf()
         self._frozen: CacheHalf | None = None
+        self.put: Callable[[int, int, int, bytes], None] = self._active.put
+        """Caches a run with the entries of a ledger from the first to the last one."""
 
     @property
     def size(self) -> int:
@@ -131,10 +133,6 @@ class WriteCache:
         able to end a ledger while the load of others keeps the cache full."""
         return self.space + (self._max_bytes // 8 if recovery else 0) > 0
 
-    def put(self, ledger_id: int, first: int, last: int, run: bytes) -> None:
-        """Cache a run with the entries from ``first`` to ``last``."""
-        self._active.put(ledger_id, first, last, run)
-
     def replace(self, ledger_id: int, first: int, last: int, run: bytes) -> None:
         """Cache a run of which exactly these entries are in the index, perhaps: to be removed
         there."""
@@ -149,6 +147,7 @@ class WriteCache:
         """Begin a flush: return the half to be flushed, which stays readable until ``release``."""
         check(self._frozen is None, "a flush is running")
         self._frozen, self._active = self._active, CacheHalf()
+        self.put = self._active.put
         return self._frozen
 
     def release(self) -> None:

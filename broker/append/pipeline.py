@@ -325,7 +325,7 @@ class AppendPipeline:
         return True
 
     def _settle(self, last_entry_id: int) -> None:
-        in_flight, tail_offset = self._in_flight, self.tail_offset
+        in_flight, tail_offset, metrics = self._in_flight, self.tail_offset, self._metrics
         stored: list[StoredBatch] = []
         size = now_us = 0
         while in_flight and in_flight[0].entry_id <= last_entry_id:
@@ -339,22 +339,15 @@ class AppendPipeline:
                 self.has_producers = True
                 self.conditional.settled(entry, entry.ranges.found, offset)
             if entry.contexts and self._writer is not None:
-                spans = self._metrics.spans
-                report(entry, self.partition, self._writer.ledger_id, now_us, spans)
+                report(entry, self.partition, self._writer.ledger_id, now_us, metrics.spans)
             entry.succeed(self.partition, offset, now_us)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))
             )
+            metrics.appended_bytes += len(entry.batch)
+            metrics.ledger_time.observe_us(now_us - entry.publish_time_us)
         if stored:
             self.count(-size)
-            self._count(stored, self.tail_offset - tail_offset, now_us)
+            metrics.appended_messages += self.tail_offset - tail_offset
+            metrics.appended_entries += len(stored)
             self._on_stored(stored)
-
-    def _count(self, stored: list[StoredBatch], messages: int, now_us: int) -> None:
-        """Count entries that were acknowledged together."""
-        metrics = self._metrics
-        metrics.appended_messages += messages
-        metrics.appended_entries += len(stored)
-        metrics.appended_bytes += sum([len(batch.batch) for batch in stored])
-        for batch in stored:
-            metrics.ledger_time.observe_us(now_us - batch.publish_time_us)

@@ -33,7 +33,6 @@ from fencelog.broker.log.effects import (
     RefuseAppends,
     Wake,
 )
-from fencelog.broker.log.roll_core import CurrentLedger
 from fencelog.broker.log.steps_core import LogSteps, unknown
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import FencelogError, check, copy_of
@@ -67,7 +66,8 @@ class LogCore(LogSteps):
         if self.error is not None:
             return []
         ledger.last_entry_id, ledger.size = last_entry_id, size
-        if self.mode.is_held or self._is_closing or self._is_roll_due(ledger, now_s, segments):
+        is_roll_due = self._rolls.is_due(ledger, now_s) and segments < MAX_SEGMENTS
+        if self.mode.is_held or self._is_closing or is_roll_due:
             return [Acknowledge(last_entry_id), Wake()]
         return [Acknowledge(last_entry_id)]
 
@@ -161,7 +161,8 @@ class LogCore(LogSteps):
         if self._is_adopting:
             self.state = LogState.ADOPTING
             return self._do(CreateLedger())
-        if not self._is_closing and self._is_roll_due(ledger, now_s, segments):
+        is_roll_due = self._rolls.is_due(ledger, now_s) and segments < MAX_SEGMENTS
+        if is_roll_due and not self._is_closing:
             self.state = LogState.ROLLING
             return self._do(CreateLedger())
         return []
@@ -169,6 +170,3 @@ class LogCore(LogSteps):
     def _check_serving(self) -> None:
         if not self.is_serving:
             raise copy_of(self.error or self._draining())
-
-    def _is_roll_due(self, ledger: CurrentLedger, now_s: float, segments: int) -> bool:
-        return self._rolls.is_due(ledger, now_s) and segments < MAX_SEGMENTS

@@ -99,7 +99,8 @@ class LogReader:
     def stored(self, batches: list[StoredBatch]) -> None:
         """Add batches that were acknowledged."""
         self._cache.extend(batches)
-        self.bytes_in += sum([len(stored.batch) for stored in batches])
+        for batch in batches:
+            self.bytes_in += len(batch.batch)
         self.tail_offset = batches[-1].end_offset
         self.last_publish_us = batches[-1].publish_time_us
         self._segments[-1].last_publish_us = self.last_publish_us

@@ -69,9 +69,9 @@ class TailCache:
         for batch in batches:
             self._batches.append(batch)
             self._offsets.append(batch.base_offset)
-            self.size += _cost(batch)
+            self.size += len(batch.batch) + BATCH_OVERHEAD_BYTES
         while self.size > self._limit:
-            self.size -= _cost(self._batches[self._head])
+            self.size -= len(self._batches[self._head].batch) + BATCH_OVERHEAD_BYTES
             self._batches[self._head] = _EVICTED
             self._head += 1
         if self._head >= _TRIM_AT and self._head * 2 >= len(self._batches):
@@ -114,10 +114,6 @@ class TailCache:
                 break
             taken.append(batch)
         return taken if offset < taken[-1].end_offset else []
-
-
-def _cost(batch: StoredBatch) -> int:
-    return len(batch.batch) + BATCH_OVERHEAD_BYTES
 
 
 class TailNotifier:

@@ -211,7 +211,7 @@ def _build_one(
         parts = [header, digest, *payload.parts, _PADDING[-size & 7]]
         run_bytes = _entries_start(1) + sum(map(len, parts))
         return _join(ledger_id, entry_id, (_entries_start(1),), run_bytes, parts)
-    digest = digest_bytes(DigestType.CRC32C, b"", header, payload)
+    digest = crc32c(payload, crc32c(header)).to_bytes(8, "little")  # as digest_bytes does
     body = b"".join((_ONE_START, header, digest, payload, _PADDING[-size & 7]))
     head = _RUN_HEADER_START.pack(ledger_id, entry_id, 1, RUN_HEADER.size + len(body))
     return b"".join((head, crc32c(body, crc32c(head)).to_bytes(8, "little"), body))

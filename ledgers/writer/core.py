@@ -169,7 +169,7 @@ class WriterCore:
             if self._failed or self._delayed:
                 self._failed.pop(index, None)
                 self._delayed.pop(index, None)
-            return self._drain()
+            return self._drain() if self._pending else []
         if error.code is ErrorCode.LEDGER_FENCED:
             return self._fail(error)
         self._reasons[bookie_id] = error.detail

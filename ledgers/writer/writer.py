@@ -120,6 +120,10 @@ class LedgerWriter:
             tell=self._send_explicit_lac,
         )
         self._batching = RunBatching.of(metadata)
+        self.append_soon = outbox.append_soon
+        """Calls a function in the next turn of the loop, together with those of the process's other
+        writers and before any of them sends: what it appends, here or there, leaves in that
+        turn."""
 
     @property
     def ledger_id(self) -> int:
@@ -190,12 +194,6 @@ class LedgerWriter:
             self._flush_scheduled = True
             self._outbox.flush_soon(self._flush)
         return entry_id
-
-    def append_soon(self, append: Callable[[], None]) -> None:
-        """Call ``append`` in the next turn of the loop, together with those of the process's other
-        writers and before any of them sends: what it appends, here or there, leaves in that
-        turn."""
-        self._outbox.append_soon(append)
 
     async def close(self) -> LedgerMetadata:
         """Wait until everything is acknowledged, then close the ledger at LAC (rule 8).
@@ -316,7 +314,8 @@ class LedgerWriter:
                 case Acknowledged():  # the hot path: no pattern that takes it apart
                     self._on_ack(effect.lac)
                     self._explicit_lac.acknowledged()
-                    self._tell_close()
+                    if self._settled is not None:
+                        self._settled.set()
                 case Send(run):  # once more, to a new member, before anything is acknowledged
                     once_more = run_of(run.data)._replace(contexts=run.contexts)
                     self._outbox.send(once_more, (effect,), self._incarnations, self._on_reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from fencelog.api.subscriptions import replay
@@ -11,6 +12,7 @@ from fencelog.broker.append import admission, producer_access, producer_table
 from fencelog.broker.background.sweep_core import is_garbage
 from fencelog.broker.dispatch import base
 from fencelog.broker.ledger_list import ledger_list, state_core, state_log
+from fencelog.broker.read import log_reader
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
@@ -34,7 +36,7 @@ LIMITS: Limits = (
 )
 
 FORGETFUL: Limits = (
-    (TailCache.__init__, "__kwdefaults__", {"limit": 1_000}),
+    (log_reader, "TailCache", partial(TailCache, limit=1_000)),
     (BrokerReads.__init__, "__defaults__", (1_000,)),
     (base, "MAX_ACK_RANGES", 3),
 )
