@@ -58,6 +58,11 @@ bench: $(VENV)/.compiled  ## Measure this machine (ARGS="--seconds 5 --json")
 bench-compiled: build/compiled/.built  ## Measure what compiled modules save (TOPICS="10 1000")
 	@$(BIN)/python -m tests.bench.compiled_cost $(TOPICS)
 
+.PHONY: test-compiled
+test-compiled: build/compiled/.built  ## Play histories in both forms, and compare them (SEEDS=200 KIND=topics)
+	@$(BIN)/python -m tests.conformance.compiled_traces --seeds $(or $(SEEDS),200) \
+	  --kind $(or $(KIND),all) $(ARGS)
+
 .PHONY: bench-audit
 bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers (LEDGERS="1000 5000")
 	@$(BIN)/python -m tests.bench.audit_scale $(LEDGERS)

@@ -7,6 +7,7 @@ library, in which they call each other as C does; their text stays beside them.
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from setuptools import setup
 
 
 def extensions() -> list[Any]:
-    """Return the extensions of this build."""
-    if os.environ.get("FENCELOG_COMPILED") != "1":
+    """Return the extensions of this build. A run that only asks for metadata compiles nothing: it
+    would take as long as the build that follows."""
+    if os.environ.get("FENCELOG_COMPILED") != "1" or "bdist_wheel" not in sys.argv:
         return []
     from mypyc.build import mypycify
     from mypyc.ir.rtypes import object_rprimitive
