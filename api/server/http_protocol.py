@@ -33,10 +33,7 @@ from fencelog.api.routing.served_link import serve_link
 from fencelog.api.server.app import Application
 from fencelog.api.server.connections import Connections, header_lines
 from fencelog.api.server.gathering_transport import GatheringTransport
-from fencelog.api.server.limits import (
-    KEEP_ALIVE_S,
-    LAST_REQUEST_S,
-)
+from fencelog.api.server.limits import KEEP_ALIVE_S, LAST_REQUEST_S
 from fencelog.api.server.request import (
     Cycle,
     Endpoints,
@@ -246,11 +243,9 @@ class HttpProtocol(asyncio.Protocol):
             self._run(request)
             return
         self._started_us = self._app.now_us()
-        may_forward = b"prefer" not in request.framing
+        post, body, may_forward = request.post, request.body, b"prefer" not in request.framing
         contexts = NO_CONTEXTS if request.current is None else request.current.contexts
-        future = self._app.append_now(
-            request.post, request.body, may_forward=may_forward, contexts=contexts
-        )
+        future = self._app.append_now(post, body, may_forward=may_forward, contexts=contexts)
         if future is None:
             self._run(request)
             return
@@ -271,19 +266,18 @@ class HttpProtocol(asyncio.Protocol):
 
     def _answer_post(self, request: HttpRequest, result: AppendResult) -> None:
         body = receipt(result)
-        owner = None if result.owner is None else (OWNER_HEADER, result.owner.encode())
+        owner = [] if result.owner is None else [(OWNER_HEADER, result.owner.encode())]
         if result.duplicate:
             status, headers = appended_status(True)
-            owners = [] if owner is None else [owner]
-            self._send(status, JSON, body, [*headers, *owners, *request.given_header])
+            self._send(status, JSON, body, [*headers, *owner, *request.given_header])
             return
         last = _CLOSE if self._closing else b""
-        if owner is not None:
-            last = header_lines([owner]) + last
+        if owner:
+            last = header_lines(owner) + last
         if request.current is not None:
             last += header_lines(request.given_header)
         self._transport.write_now(self._all.created(body, last))
-        if owner is None:
+        if not owner:
             self._app.appended_now(len(request.body), self._started_us, result)
 
     def _fail(self, request: HttpRequest, error: BaseException) -> None:
