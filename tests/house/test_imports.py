@@ -330,3 +330,19 @@ def test_the_service_loads_no_package_twice_and_no_spark(root: Path) -> None:
     loaded = set(run.stdout.split())
     assert "fencelog" in loaded
     assert loaded.isdisjoint({*PACKAGES, "pyspark", "pyarrow", "pandas"})
+
+
+def test_a_command_loads_no_other_command_line(root: Path) -> None:
+    """Nor what that one needs for colours; httpx has one."""
+    program = (
+        "import sys\n"
+        "from fencelog.api.cli.main import run\n"
+        "run(['topic', 'list', '--server', 'http://127.0.0.1:1'])\n"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "httpx" in loaded
+    assert loaded.isdisjoint({"click", "pygments", "rich"})
