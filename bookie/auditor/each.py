@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 from fencelog.bookie.auditor.limits import METADATA_RETRY_MS, METADATA_RETRY_PAUSE_MS
@@ -14,15 +15,17 @@ T = TypeVar("T")
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int) -> None:
-    """Do the work for every item, ``at_once`` at a time: so many tasks, not one for each item.
+    """Do the work for every item, ``at_once`` at a time: at most so many tasks.
     Raises the first error, after the other work was cancelled."""
     waiting = iter(items)
 
-    async def run() -> None:
+    async def run(first: T) -> None:
+        await work(first)
         for item in waiting:
             await work(item)
 
-    await _all_of([asyncio.get_running_loop().create_task(run()) for _ in range(at_once)])
+    loop = asyncio.get_running_loop()
+    await _all_of([loop.create_task(run(first)) for first in islice(waiting, at_once)])
 
 
 async def _all_of(tasks: list[asyncio.Task[None]]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
 
 from fencelog.broker.background.balancer import Balancer
 from fencelog.broker.cluster.balance_core import PartitionKey, targets
@@ -144,10 +145,11 @@ async def few_at_a_time(
     """Call ``work`` with all slots, MAX_MOVING_PARTITIONS at the same time."""
     waiting = iter(slots)
 
-    async def one_after_the_other() -> None:
+    async def one_after_the_other(first: PartitionSlot) -> None:
+        await work(first)
         for slot in waiting:
             await work(slot)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(MAX_MOVING_PARTITIONS):
-            group.create_task(one_after_the_other())
+        for first in islice(waiting, MAX_MOVING_PARTITIONS):
+            group.create_task(one_after_the_other(first))

@@ -210,7 +210,7 @@ class _Play:
                 if process is not None:
                     await asyncio.sleep(RESTART_S)
                 self._healers[machine] = cluster.client_process(machine, work)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
     async def _repair(self, session: Session) -> None:
         worker = ObservedWorker(
