@@ -18,8 +18,8 @@ async def test_there_are_no_more_tasks_than_items_or_than_are_allowed(
     at_work: set[object] = set()
 
     async def work(item: int) -> None:
-        await asyncio.sleep(0)
         at_work.update(asyncio.all_tasks() - before)
+        await asyncio.sleep(0)
         done.append(item)
 
     await each(range(items), work, at_once=3)
