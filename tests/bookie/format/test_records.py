@@ -16,6 +16,7 @@ from fencelog.bookie.format.records import (
     FileHeader,
     Record,
     RecordType,
+    all_record_bytes,
     decode_file_header,
     encode_records,
     find_durable_record,
@@ -183,3 +184,11 @@ def test_a_whole_header_of_another_version_is_refused_by_name() -> None:
     data[56:60] = crc32c(bytes(data[:56])).to_bytes(4, "little")
     with pytest.raises(FencelogError, match="version 2"):
         decode_file_header(bytes(data))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5))
+def test_records_take_the_bytes_that_are_written(bodies: list[bytes]) -> None:
+    records = [(RecordType.LAC, body) for body in bodies]
+    written = encode_records(records, sequence=1, durable=1, seed=0)
+    size = sum(map(len, written))
+    assert all_record_bytes(bodies) == sum(record_bytes(len(body)) for body in bodies) == size
