@@ -20,7 +20,7 @@ from fencelog.ledgers.errors import Effects, FencelogError
 
 # httpx imports its own command line too, and with it two libraries for colours, where they are
 # there: a fifth of what most commands take. Without it, it works the same.
-sys.modules["httpx._main"] = None  # type: ignore[assignment]  # says that there is none
+sys.modules["httpx._main"] = None  # type: ignore[assignment]  # None: not to be imported
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "run": ("standalone", "broker", "zookeeper", "cluster", "bookie"),
