@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost, keep_freed_memory
-from fencelog.ledgers.limits import KEPT_FREE_BYTES
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.spark_connector.planning.broker_reads import BrokerTask, ReadTask
@@ -26,6 +25,7 @@ from fencelog.spark_connector.read.read_ahead import iterate
 from fencelog.spark_connector.read.scan import Emit, scan_range
 from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
 from fencelog.spark_connector.read.verified_run import verified_run
+from fencelog.spark_connector.worker import prepare_worker
 
 COLLECT_AFTER_OBJECTS = 50_000
 """The number of new objects after which the garbage collector runs while a task reads. A reply of
@@ -41,7 +41,7 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task in order of its ranges. Raises FencelogError while iterating."""
     schema = arrow_schema(columns)
-    keep_freed_memory(KEPT_FREE_BYTES)
+    prepare_worker()
 
     async def produce(emit: Emit) -> None:
         with _few_collections():

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
 )
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost, keep_freed_memory
-from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.host import SystemHost
 from fencelog.spark_connector.planning.option_values import wrong
+from fencelog.spark_connector.worker import prepare_worker
 from fencelog.spark_connector.write.options import ExactlyOnce
 
 if TYPE_CHECKING:
@@ -42,11 +42,6 @@ except ImportError:
 
 
 T = TypeVar("T")
-
-KEPT_FREE_BYTES = 32 * MIB
-"""The memory that a task's process has freed and keeps for its next buffers: the record batches in
-flight (4 of 2 MiB), a second copy of each on its way to a socket, and as much again. Without it a
-hundred pages of every batch are new to the process, and each has to be faulted in."""
 
 
 @dataclass
@@ -103,7 +98,7 @@ def _write(rows: Iterator[pa.RecordBatch], target: WriteTarget, job: Job | None)
     from fencelog.spark_connector.write.appends import append_all
     from fencelog.spark_connector.write.segments import write_ledgers
 
-    keep_freed_memory(KEPT_FREE_BYTES)
+    prepare_worker()
     mode = target.options.exactly_once
     if mode is not ExactlyOnce.NONE and job is None:
         raise FencelogError(
