@@ -1,4 +1,4 @@
 """The executors' part: entries read from bookies, as Arrow batches.
 
-Imports of its package: ``planning``.
+Imports of its package: ``planning``, ``worker``.
 """

@@ -72,7 +72,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"cli"},
     ),
     "spark_connector": (
-        {"planning"},
+        {"planning", "worker"},
         {"read"},
         {"stream", "write"},
         {"source"},
