@@ -63,6 +63,25 @@ test-compiled: build/compiled/.built  ## Play histories in both forms, and compa
 	@$(BIN)/python -m tests.conformance.compiled_traces --seeds $(or $(SEEDS),200) \
 	  --kind $(or $(KIND),all) $(ARGS)
 
+# Spark's connector for Kafka is of the same version as Spark.
+KAFKA := build/kafka
+KAFKA_SPARK := 4.1.1
+KAFKA_INSTALLED := $(KAFKA)/spark/.installed-$(KAFKA_SPARK)
+.PHONY: bench-kafka
+bench-kafka: java $(KAFKA_INSTALLED) $(VENV)/.compiled $(KAFKA)/.jars  ## Measure Spark's connector for Kafka beside ours (needs Maven; MESSAGES=4000000)
+	@$(KAFKA)/spark/bin/python -m tests.bench.kafka_connector $(KAFKA) $(or $(MESSAGES),2000000)
+
+$(KAFKA_INSTALLED): $(VENV)/.installed-all
+	$(call install_spark,$(KAFKA)/spark,$(KAFKA_SPARK))
+	@touch $@
+
+$(KAFKA)/.jars: $(wildcard tests/bench/kafka/*.xml)
+	@echo "Fetching a Kafka broker and Spark's connector for it into $(KAFKA)"
+	@for part in server connector; do \
+	  mvn -q -B -f tests/bench/kafka/$$part.xml dependency:copy-dependencies \
+	    -DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$(KAFKA)'/$$part || exit 1; done
+	@touch $@
+
 .PHONY: bench-audit
 bench-audit: $(VENV)/.installed-all  ## Audit 10,000, 30,000 and 100,000 ledgers (LEDGERS="1000 5000")
 	@$(BIN)/python -m tests.bench.audit_scale $(LEDGERS)
@@ -215,15 +234,19 @@ $(VENV)/.installed-all: $(VENV)/.installed
 oldest-spark: $(OLDEST_INSTALLED)  ## Install the oldest Spark beside it, for the tests (0.5 GB)
 
 $(OLDEST_INSTALLED): $(VENV)/.installed-all
-	@echo "Installing Spark $(OLDEST_SPARK) into $(OLDEST)"
-	@$(BIN)/python -m venv --without-pip --clear $(OLDEST)
-	@$(PIP) --python $(OLDEST)/bin/python install --constraint constraints.txt setuptools wheel
-	@$(PIP) --python $(OLDEST)/bin/python install --no-deps --no-build-isolation \
-	  pyspark==$(OLDEST_SPARK) py4j==$(OLDEST_PY4J)
+	$(call install_spark,$(OLDEST),$(OLDEST_SPARK))
+	@touch $@
+
+define install_spark
+	@echo "Installing Spark $(2) into $(1)"
+	@$(BIN)/python -m venv --without-pip --clear $(1)
+	@$(PIP) --python $(1)/bin/python install --constraint constraints.txt setuptools wheel
+	@$(PIP) --python $(1)/bin/python install --no-deps --no-build-isolation \
+	  pyspark==$(2) py4j==$(OLDEST_PY4J)
 	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  && echo "import site; site.addsitedir('$$($(BIN)/python -c "$$purelib")')" \
-	  > "$$($(OLDEST)/bin/python -c "$$purelib")/fencelog.pth"
-	@touch $@
+	  > "$$($(1)/bin/python -c "$$purelib")/fencelog.pth"
+endef
 
 .PHONY: java
 java:

@@ -64,15 +64,15 @@ async def measure_spark(
     """
     async with standalone(directory) as service:
         for topic in TOPICS:
-            wanted = _rows(topic, messages)
+            wanted = rows_of(topic, messages)
             if topic is PLANNED:
                 wanted = max(wanted, planned_bytes // topic.value_bytes)
-            await _fill(service.url, topic, wanted)
+            await fill(service.url, topic, wanted)
         async with FencelogClient(service.url) as client:
             await client.create_topic(WRITTEN, partitions=PARTITIONS)
         metrics = await _ask_spark(service.url, directory, _work(messages))
     for topic in TOPICS:
-        rows, read = metrics.pop(f"{topic.name}_rows"), _rows(topic, messages)
+        rows, read = metrics.pop(f"{topic.name}_rows"), rows_of(topic, messages)
         if rows != read:
             raise FencelogError(
                 ErrorCode.INTERNAL, f"Spark counts {rows} messages of {topic.name}, not {read}"
@@ -82,7 +82,7 @@ async def measure_spark(
 
 def _work(messages: int) -> dict[str, Any]:
     return {
-        "reads": {topic.topic: _rows(topic, messages) for topic in TOPICS},
+        "reads": {topic.topic: rows_of(topic, messages) for topic in TOPICS},
         "planned": PLANNED.topic,
         "written": {
             "topic": WRITTEN,
@@ -93,13 +93,13 @@ def _work(messages: int) -> dict[str, Any]:
     }
 
 
-def _rows(topic: SparkTopic, messages: int) -> int:
+def rows_of(topic: SparkTopic, messages: int) -> int:
     """Return how many messages of a topic are read, a whole number of appends to each partition."""
     each = PARTITIONS * topic.batch
     return each * max(1, int(messages * topic.share) // each)
 
 
-async def _fill(url: str, topic: SparkTopic, messages: int) -> None:
+async def fill(url: str, topic: SparkTopic, messages: int) -> None:
     """Append at least so many messages, to each partition as many as to the other."""
     data = os.urandom(topic.value_bytes * topic.batch)
     values = [data[n : n + topic.value_bytes] for n in range(0, len(data), topic.value_bytes)]

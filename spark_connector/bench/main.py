@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Measure, and write one JSON object of metrics."""
     server, result, work = sys.argv[1:]
-    spark = _session()
+    spark = local_session()
     try:
         metrics = measure(spark, server, json.loads(work), Path(result).parent)
         Path(result).write_text(json.dumps(metrics))
@@ -49,7 +50,9 @@ def measure(
     return metrics
 
 
-def _session() -> SparkSession:
+def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session on two cores of this machine that knows both sources, with more settings if
+    there are any."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -60,6 +63,7 @@ def _session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config(map=dict(settings or {}))
         .getOrCreate()
     )
     register(spark)
