@@ -52,6 +52,9 @@ class Failure(Enum):
     """When one partition has the batch."""
 
 
+IN_TASKS = (Failure.TASK_RAISES, Failure.TASK_DIES, Failure.EXECUTOR_DIES)
+
+
 @dataclass(frozen=True)
 class Planned:
     """A failure that happens once: then there is the file ``mark``."""
@@ -69,7 +72,9 @@ class Planned:
 
     def in_task(self, items: Iterator[T], ready: Callable[[], None] = lambda: None) -> Iterator[T]:
         """Yield the items; fail after the first one, when ``ready`` returns."""
-        for item in items:
+        for number, item in enumerate(items):
+            if number == 0 and self.failure in IN_TASKS:
+                self._take_turn()
             yield item
             if not self.mark.exists():
                 ready()
@@ -79,6 +84,16 @@ class Planned:
                 os._exit(1)
             if self.failure is Failure.EXECUTOR_DIES and self.is_due():
                 kill_executor()
+
+    def _take_turn(self) -> None:
+        """Return in the first task that has an item; in others once that one has failed, so that
+        what is written before is its own."""
+        try:
+            os.close(os.open(f"{self.mark}-turn", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            give_up = time.monotonic() + HANG_S
+            while not self.mark.exists() and time.monotonic() < give_up:
+                time.sleep(0.05)
 
     def in_commit(self, commit: Callable[[], None]) -> None:
         """Commit, and fail before, in between or afterwards."""
