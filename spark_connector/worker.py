@@ -46,7 +46,7 @@ def _keep_directories_of_spark() -> None:
         return
     libraries = archive.parent
     own = {libraries, libraries.parents[1] / "jars"}
-    for importer in sys.path_importer_cache.values():
+    for importer in list(sys.path_importer_cache.values()):  # other threads may import
         if isinstance(importer, zipimporter) and Path(importer.archive).parent in own:
             importer.invalidate_caches = _keep  # type: ignore[method-assign]  # on this object
 
