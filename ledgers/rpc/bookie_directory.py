@@ -59,13 +59,17 @@ class RegisteredBookies:
         """The value of each bookie's last registration; an invalid one is reported once."""
         self._clients: dict[str, tuple[_Process, BookieClient]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def start(self) -> None:
         """Return when the table is complete. Raises FencelogError(METADATA_UNAVAILABLE)."""
         await self._registered.start()
 
     async def close(self) -> None:
-        """Close all clients that were connected here (local ones belong to their owner)."""
+        """Close all clients that were connected here (local ones belong to their owner). None is
+        connected any more: what a writer still has to say, such as its last explicit LAC, is
+        refused unsent."""
+        self._is_closed = True
         self._registered.close()
         for bookie_id in list(self._clients):
             self._drop(bookie_id)
@@ -77,6 +81,8 @@ class RegisteredBookies:
             return local
         if bookie_id in self._clients:
             return self._clients[bookie_id][1]
+        if self._is_closed:
+            return AbsentBookie(bookie_id, "is not asked any more: the client was closed")
         address = self._addresses.get(bookie_id)
         if address is None:
             return AbsentBookie(bookie_id)

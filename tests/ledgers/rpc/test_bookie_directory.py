@@ -268,6 +268,34 @@ async def test_closing_closes_what_was_connected(
     assert client.closed
 
 
+async def test_nothing_is_connected_while_it_closes_and_afterwards(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    """A writer that is closed may have an explicit LAC left, which leaves in the next turn."""
+    register(cluster, "b1", "10.0.0.1:3181")
+    connected = list[str]()
+
+    def connect(address: str, bookie_id: str) -> FakeClient:
+        connected.append(bookie_id)
+        return FakeClient(address, bookie_id)
+
+    bookies = RegisteredBookies(store, connect=connect)
+    await bookies.start()
+    bookies.client("b1")
+    closing = asyncio.create_task(bookies.close())
+    await asyncio.sleep(0)
+    refusals = list[FencelogError | None]()
+    for _ in range(2):
+        bookies.client("b1").write_lacs(
+            [(1, 0)], [], incarnation="0", on_replies=lambda _, error: refusals.append(error)
+        )
+        await closing
+    await asyncio.sleep(0)
+    assert connected == ["b1"]
+    codes = [error.code for error in refusals if error is not None]
+    assert codes == [ErrorCode.BOOKIE_UNAVAILABLE] * 2
+
+
 @pytest.mark.parametrize("value", [b"", b"[]", b"{}", b"\xff", b"null"])
 async def test_a_registration_that_is_no_json_is_left_out(
     cluster: MemoryCluster,

@@ -29,6 +29,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        # One history in thousands shows it: number 3000181 of ledgers.
+        "connected-after-the-close",
+        "invariant 22: nothing is left behind",
+        "A client that was closed connects to a bookie for a writer's last explicit LAC.",
+        (Edit(DIRECTORY, "RegisteredBookies.client", "if self._is_closed:", "if False:"),),
+    ),
+    Mutant(
         "invalid-bookie-keeps-its-place",
         "PROTOCOL.md: placement",
         "A bookie whose registration cannot be read is offered as it was before.",

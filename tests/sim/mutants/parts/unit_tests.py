@@ -146,6 +146,7 @@ TESTS = {
     "tests/ledgers/rpc/test_bookie_client_fences.py": ("older-bookie-is-not-fenced",),
     "tests/ledgers/rpc/test_bookie_directory.py": (
         "client-of-an-earlier-incarnation",
+        "connected-after-the-close",
         "invalid-bookie-keeps-its-place",
         "read-only-bookie-is-offered",
         "unknown-bookie-may-have-it",
