@@ -141,6 +141,10 @@ class StorageEnding:
 
         if rotten or self._unrepaired():
             await self._in_client("repairs end", REPAIRS_S, repair)
+        for _ in self._machines:  # each may die just then, by a fault that has waited for it
+            if all(self._unrepaired().values()):
+                break
+            await self._in_client("repairs end after a death", REPAIRS_S, repair)
         if waiting := self._unrepaired():
             self._history.violate(22, f"not repaired: {waiting}")
 
