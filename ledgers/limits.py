@@ -177,8 +177,9 @@ COPY_PENDING_BYTES = 4 * MIB
 as in a writer's pipeline."""
 
 SOURCE_REST_MS = 60_000
-"""The time for which a bookie that failed a repair's read is not asked again; otherwise each entry
-would cost another timeout (BookKeeper's integrity check: one minute)."""
+"""The time for which a bookie that failed a repair's read is not asked again, unless it has started
+again by then; otherwise each entry would cost another timeout (BookKeeper's integrity check: one
+minute)."""
 
 INTEGRITY_CHECK_MS = 3_000
 """The interval at which a bookie checks whether there is something to repair (BookKeeper's)."""

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from operator import itemgetter
+from typing import NamedTuple
 
 from fencelog.bookie.disk.rate_limit import Pace
 from fencelog.bookie.format.runs import CachedRun
@@ -62,31 +63,41 @@ class NoCopy(FencelogError):
         )
 
 
+class _Rest(NamedTuple):
+    """The time until which a source is not asked, and why. ``incarnation``: that of the bookie that
+    failed; the next one is asked at once."""
+
+    until: float
+    incarnation: str
+    error: FencelogError
+
+
 class Copies:
     """A reader that asks one source after the other. After a failure a source is skipped for a
-    while: a bookie that is down costs one time-out, not one for each entry."""
+    while, or until it has started again: a bookie that is down costs one time-out, not one for each
+    entry."""
 
     def __init__(self, bookies: BookieDirectory, *, key: bytes, pace: Pace) -> None:
         self._bookies = bookies
         self._key = key
         self._pace = pace
         self._loop = asyncio.get_running_loop()
-        self._resting: dict[str, tuple[float, FencelogError]] = {}
+        self._resting: dict[str, _Rest] = {}
 
     async def run(self, metadata: LedgerMetadata, copy_range: CopyRange, entry_id: int) -> bytes:
         """Return a run of entries of the range that begins with this one, at most COPY_READ_BYTES
         of them but at least one, each with its digest verified. Raises NoCopy."""
         failed: dict[str, FencelogError] = {}
         for bookie_id in copy_range.sources:
-            until, reason = self._resting.get(bookie_id, (0.0, None))
-            if reason is not None and self._loop.time() < until:
+            if (reason := self._rests(bookie_id)) is not None:
                 failed[bookie_id] = reason
                 continue
+            incarnation = self._incarnation(bookie_id)
             try:
                 run = await self._ask(bookie_id, metadata, copy_range, entry_id)
             except FencelogError as error:
                 failed[bookie_id] = error
-                self._failed(bookie_id, error)
+                self._failed(bookie_id, incarnation, error)
             else:
                 await self._pace.took(len(run))
                 return run
@@ -102,9 +113,9 @@ class Copies:
         """Return runs of entries of several ranges, ascending, COPY_READ_BYTES of them but at least
         one of each source, each with its digest verified. ``run`` tells why entries are not among
         them. ``turn``: how many sources were asked in vain."""
-        now = self._loop.time()
-        resting = {bookie for bookie, (until, _) in self._resting.items() if now < until}
+        resting = {bookie for bookie in self._resting if self._rests(bookie) is not None}
         asked = by_source(parts, resting=resting, turn=turn)
+        incarnations = [self._incarnation(bookie) for bookie in asked]
         entries = {bookie: sum([b - a + 1 for a, b in asked[bookie]]) for bookie in asked}
         most, of_all = self._pace.part(COPY_READ_BYTES, COPY_PART_MS), sum(entries.values())
         requests = [
@@ -117,7 +128,7 @@ class Copies:
                 if not isinstance(reply, FencelogError):
                     found += reply
                 elif reply.code is not ErrorCode.UNSUPPORTED_VERSION:  # it answers ``run``
-                    self._failed([*asked][number], reply)
+                    self._failed([*asked][number], incarnations[number], reply)
         await self._pace.took(sum([len(run) for _, _, run in found]))
         return sorted(found, key=itemgetter(0))
 
@@ -147,10 +158,22 @@ class Copies:
             following = last + 1
         return found
 
-    def _failed(self, bookie_id: str, error: FencelogError) -> None:
-        """Let a source rest that fails for reasons of its own."""
+    def _incarnation(self, bookie_id: str) -> str:
+        return self._bookies.describe(bookie_id).incarnation
+
+    def _rests(self, bookie_id: str) -> FencelogError | None:
+        """Return why a source is not asked now, None if it is."""
+        rest = self._resting.get(bookie_id)
+        if rest is None or self._loop.time() >= rest.until:
+            return None
+        return rest.error if self._incarnation(bookie_id) == rest.incarnation else None
+
+    def _failed(self, bookie_id: str, incarnation: str, error: FencelogError) -> None:
+        """Let a source rest that fails for reasons of its own. ``incarnation``: that of the bookie
+        when it was asked."""
         if not error.code.is_negative and error.code not in _WELL:
-            self._resting[bookie_id] = (self._loop.time() + SOURCE_REST_MS / 1000, error)
+            until = self._loop.time() + SOURCE_REST_MS / 1000
+            self._resting[bookie_id] = _Rest(until, incarnation, error)
 
     def check_key(self, metadata: LedgerMetadata) -> None:
         """Check that copies can be verified. Raises PutOff where none could be."""

@@ -19,7 +19,7 @@ from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.run import build_run, read_run_header
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.limits import COPIES_AT_ONCE, COPY_PENDING_BYTES, COPY_READ_BYTES
-from fencelog.ledgers.rpc.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieInfo, ReadReply
 
 METADATA = new_metadata(
     1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
@@ -40,6 +40,9 @@ class Source:
         self.most = 10_000
         self.refusing: dict[str, ErrorCode] = {}
         self.limits: set[int] = set()
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return BookieInfo(bookie_id)
 
     def client(self, bookie_id: str) -> Any:
         client: Any = copy(self)

@@ -17,7 +17,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplet
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
-from fencelog.ledgers.rpc.bookie_port import ReadReply
+from fencelog.ledgers.rpc.bookie_port import BookieInfo, ReadReply
 from tests.bookie.replication.stage import damaged
 from tests.support.bookie_stage import Requests
 
@@ -33,6 +33,10 @@ class Peers:
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
         self.asked: list[str] = []
+        self.incarnations: dict[str, str] = {}
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return BookieInfo(bookie_id, self.incarnations.get(bookie_id, "1"))
 
     def client(self, bookie_id: str) -> Any:
         peers = self
@@ -102,6 +106,39 @@ async def test_who_failed_rests_and_who_says_no_does_not(
     peers.asked.clear()
     await missing_reason(source)
     assert peers.asked == ["b2", "b3"]
+
+
+async def test_who_has_started_again_is_asked_at_once(requests: Requests) -> None:
+    """The only copy may be on the bookie that comes back."""
+    run = requests.run(1, 3)
+    peers = Peers(b2=ErrorCode.BOOKIE_UNAVAILABLE, b3=ErrorCode.BOOKIE_UNAVAILABLE)
+    source = copies(peers)
+    assert await missing_reason(source) is MissingReason.UNREACHED
+    peers.answers["b2"], peers.incarnations["b2"] = run, "2"
+    assert await source.run(METADATA, COPY_RANGE, 3) == run
+    peers.answers["b2"] = [run]
+    assert await source.runs(METADATA, PARTS) == [(3, 3, run)]
+    assert peers.asked == ["b2", "b3", "b2", "b2"]
+
+
+async def test_who_starts_again_while_it_is_asked_is_asked_again(requests: Requests) -> None:
+    """What the one before did not answer says nothing of the one that is there now."""
+    peers = Peers(b2=ErrorCode.REQUEST_TIMEOUT, b3=ErrorCode.NO_SUCH_ENTRY)
+    source = copies(peers)
+    client = peers.client("b2")
+
+    async def dies(*_: Any, **__: Any) -> Any:
+        peers.incarnations["b2"] = str(len(peers.asked) + 2)
+        peers.asked.append("b2")
+        raise FencelogError(ErrorCode.REQUEST_TIMEOUT, "it is gone")
+
+    client.read = client.read_ranges = dies
+    others = peers.client
+    peers.client = lambda bookie_id: client if bookie_id == "b2" else others(bookie_id)  # type: ignore[method-assign]  # one that dies
+    for _ in range(2):
+        await missing_reason(source)
+        assert await source.runs(METADATA, PARTS) == []
+    assert peers.asked == ["b2", "b3", "b2"] * 2
 
 
 PARTS = [CopyRange(n, n, ("b2", "b3")) for n in (3, 4, 6)]
