@@ -303,8 +303,9 @@ async def _registered(
             bookie.is_read_only,
             BY_DISK in bookie.read_only_for,
             space.total_bytes,
+            started_us,
         )
-        return bookie_registration(address, info, started_us=started_us)
+        return bookie_registration(address, info)
 
     async def refresh() -> None:
         while True:

@@ -64,11 +64,11 @@ class NoCopy(FencelogError):
 
 
 class _Rest(NamedTuple):
-    """The time until which a source is not asked, and why. ``incarnation``: that of the bookie that
-    failed; the next one is asked at once."""
+    """The time until which a source is not asked, and why. ``started_us``: the start of the process
+    that failed; the next one of the bookie is asked at once."""
 
     until: float
-    incarnation: str
+    started_us: int
     error: FencelogError
 
 
@@ -92,12 +92,12 @@ class Copies:
             if (reason := self._rests(bookie_id)) is not None:
                 failed[bookie_id] = reason
                 continue
-            incarnation = self._incarnation(bookie_id)
+            started_us = self._started_us(bookie_id)
             try:
                 run = await self._ask(bookie_id, metadata, copy_range, entry_id)
             except FencelogError as error:
                 failed[bookie_id] = error
-                self._failed(bookie_id, incarnation, error)
+                self._failed(bookie_id, started_us, error)
             else:
                 await self._pace.took(len(run))
                 return run
@@ -115,7 +115,7 @@ class Copies:
         them. ``turn``: how many sources were asked in vain."""
         resting = {bookie for bookie in self._resting if self._rests(bookie) is not None}
         asked = by_source(parts, resting=resting, turn=turn)
-        incarnations = [self._incarnation(bookie) for bookie in asked]
+        started_us = [self._started_us(bookie) for bookie in asked]
         entries = {bookie: sum([b - a + 1 for a, b in asked[bookie]]) for bookie in asked}
         most, of_all = self._pace.part(COPY_READ_BYTES, COPY_PART_MS), sum(entries.values())
         requests = [
@@ -128,7 +128,7 @@ class Copies:
                 if not isinstance(reply, FencelogError):
                     found += reply
                 elif reply.code is not ErrorCode.UNSUPPORTED_VERSION:  # it answers ``run``
-                    self._failed([*asked][number], incarnations[number], reply)
+                    self._failed([*asked][number], started_us[number], reply)
         await self._pace.took(sum([len(run) for _, _, run in found]))
         return sorted(found, key=itemgetter(0))
 
@@ -158,22 +158,22 @@ class Copies:
             following = last + 1
         return found
 
-    def _incarnation(self, bookie_id: str) -> str:
-        return self._bookies.describe(bookie_id).incarnation
+    def _started_us(self, bookie_id: str) -> int:
+        return self._bookies.describe(bookie_id).started_us
 
     def _rests(self, bookie_id: str) -> FencelogError | None:
         """Return why a source is not asked now, None if it is."""
         rest = self._resting.get(bookie_id)
         if rest is None or self._loop.time() >= rest.until:
             return None
-        return rest.error if self._incarnation(bookie_id) == rest.incarnation else None
+        return rest.error if self._started_us(bookie_id) == rest.started_us else None
 
-    def _failed(self, bookie_id: str, incarnation: str, error: FencelogError) -> None:
-        """Let a source rest that fails for reasons of its own. ``incarnation``: that of the bookie
+    def _failed(self, bookie_id: str, started_us: int, error: FencelogError) -> None:
+        """Let a source rest that fails for reasons of its own. ``started_us``: that of its process
         when it was asked."""
         if not error.code.is_negative and error.code not in _WELL:
             until = self._loop.time() + SOURCE_REST_MS / 1000
-            self._resting[bookie_id] = _Rest(until, incarnation, error)
+            self._resting[bookie_id] = _Rest(until, started_us, error)
 
     def check_key(self, metadata: LedgerMetadata) -> None:
         """Check that copies can be verified. Raises PutOff where none could be."""

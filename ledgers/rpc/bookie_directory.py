@@ -136,7 +136,7 @@ class RegisteredBookies:
         task.add_done_callback(self._closing.discard)
 
 
-def bookie_registration(address: str, info: BookieInfo, *, started_us: int) -> bytes:
+def bookie_registration(address: str, info: BookieInfo) -> bytes:
     """Return the value of a bookie's node: a JSON object."""
     fields = {
         "address": address,
@@ -146,7 +146,7 @@ def bookie_registration(address: str, info: BookieInfo, *, started_us: int) -> b
         "total_bytes": info.total_bytes,
         "read_only": info.is_read_only,
         "full": info.is_full,
-        "started_us": started_us,
+        "started_us": info.started_us,
     }
     return json.dumps(fields).encode()
 
@@ -163,6 +163,7 @@ def parse_registration(bookie_id: str, value: bytes) -> tuple[str, BookieInfo]:
         bool(fields.get("read_only", False)),
         bool(fields.get("full", False)),
         int(fields.get("total_bytes", 0)),
+        int(fields.get("started_us", 0)),
     )
     return str(fields["address"]), info
 

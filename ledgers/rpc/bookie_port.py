@@ -50,6 +50,9 @@ class BookieInfo:
     """Tells whether it is read-only because its disks have no space for adds."""
     total_bytes: int = 0
     """The size of the disk that has so little free space; 0: not stated."""
+    started_us: int = 0
+    """The start of its process, in µs since 1970 UTC by its clock; 0: not stated. An incarnation
+    outlives processes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ async def measure(count: int) -> dict[str, Any]:
     await store.start()
     await create_instance(store, host)
     for bookie in _BOOKIES:
-        value = bookie_registration(f"{bookie}:1", BookieInfo(bookie, "1"), started_us=1)
+        value = bookie_registration(f"{bookie}:1", BookieInfo(bookie, "1"))
         await store.create(f"{BOOKIES_PATH}/{bookie}", value, ephemeral=True)
     seconds: dict[str, float] = {}
 

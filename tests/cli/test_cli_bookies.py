@@ -53,7 +53,7 @@ async def run(
         cluster = MemoryCluster()
         infos = (BookieInfo("b1", "1", "rack-7", 3 << 30), BookieInfo("b0", is_read_only=True))
         for info in infos:
-            value = bookie_registration(address, info, started_us=0)
+            value = bookie_registration(address, info)
             cluster.create(f"/bookies/{info.bookie_id}", value)
         return MemoryMetadataStore(cluster)
 

@@ -166,9 +166,7 @@ async def test_access_is_to_the_metadata_and_the_bookies_registered_there(
 ) -> None:
     server = await BookieServer.start(cluster.bookies["b1"], "127.0.0.1", 0)
     registered = MemoryCluster()
-    registered.create(
-        "/bookies/b1", bookie_registration(server.address, BookieInfo("b1"), started_us=0)
-    )
+    registered.create("/bookies/b1", bookie_registration(server.address, BookieInfo("b1")))
     monkeypatch.setattr(
         "fencelog.api.local_cluster.cluster_access.open_metadata_store",
         lambda _url, host: MemoryMetadataStore(registered),

@@ -62,7 +62,7 @@ async def test_a_bookie_that_takes_no_entries_says_why(cluster: SickCluster) -> 
 async def test_a_bookie_that_does_not_answer_is_listed_as_it_registered(
     cluster: SickCluster,
 ) -> None:
-    value = bookie_registration(NOWHERE, BookieInfo("b9", "1", "r7"), started_us=0)
+    value = bookie_registration(NOWHERE, BookieInfo("b9", "1", "r7"))
     await cluster.store.create(f"{BOOKIES_PATH}/b9", value)
     found = await table(cluster)
     b9 = found["b9"]

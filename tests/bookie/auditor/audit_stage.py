@@ -78,7 +78,7 @@ class AuditStage:
         info = BookieInfo(name, "1", rack, 1 << 30, read_only)
         session = self._sessions[name] = MemoryMetadataStore(self.memory)
         await session.start()
-        value = bookie_registration(f"{name}:1", info, started_us=1)
+        value = bookie_registration(f"{name}:1", info)
         await session.create(f"{BOOKIES_PATH}/{name}", value, ephemeral=True)
         self._infos[name] = info
 

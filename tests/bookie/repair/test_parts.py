@@ -33,10 +33,10 @@ class Peers:
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
         self.asked: list[str] = []
-        self.incarnations: dict[str, str] = {}
+        self.started_us: dict[str, int] = {}
 
     def describe(self, bookie_id: str) -> BookieInfo:
-        return BookieInfo(bookie_id, self.incarnations.get(bookie_id, "1"))
+        return BookieInfo(bookie_id, "1", started_us=self.started_us.get(bookie_id, 1))
 
     def client(self, bookie_id: str) -> Any:
         peers = self
@@ -114,7 +114,7 @@ async def test_who_has_started_again_is_asked_at_once(requests: Requests) -> Non
     peers = Peers(b2=ErrorCode.BOOKIE_UNAVAILABLE, b3=ErrorCode.BOOKIE_UNAVAILABLE)
     source = copies(peers)
     assert await missing_reason(source) is MissingReason.UNREACHED
-    peers.answers["b2"], peers.incarnations["b2"] = run, "2"
+    peers.answers["b2"], peers.started_us["b2"] = run, 2
     assert await source.run(METADATA, COPY_RANGE, 3) == run
     peers.answers["b2"] = [run]
     assert await source.runs(METADATA, PARTS) == [(3, 3, run)]
@@ -128,7 +128,7 @@ async def test_who_starts_again_while_it_is_asked_is_asked_again(requests: Reque
     client = peers.client("b2")
 
     async def dies(*_: Any, **__: Any) -> Any:
-        peers.incarnations["b2"] = str(len(peers.asked) + 2)
+        peers.started_us["b2"] = len(peers.asked) + 2
         peers.asked.append("b2")
         raise FencelogError(ErrorCode.REQUEST_TIMEOUT, "it is gone")
 

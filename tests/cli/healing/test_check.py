@@ -32,7 +32,7 @@ Run = Callable[..., Awaitable[int]]
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     async with LocalCluster(tmp_path, 4) as cluster:
         for name in cluster.bookies:
-            value = bookie_registration("nowhere:1", cluster.describe(name), started_us=0)
+            value = bookie_registration("nowhere:1", cluster.describe(name))
             await cluster.store.create(f"{BOOKIES_PATH}/{name}", value)
         yield cluster
 

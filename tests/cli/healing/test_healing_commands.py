@@ -79,7 +79,7 @@ def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 async def register(cluster: LocalCluster, name: str) -> None:
-    value = bookie_registration("nowhere:1", cluster.describe(name), started_us=0)
+    value = bookie_registration("nowhere:1", cluster.describe(name))
     await cluster.store.create(f"{BOOKIES_PATH}/{name}", value)
 
 
@@ -322,7 +322,7 @@ async def test_a_bookie_is_decommissioned_while_it_runs(
         await remove(cluster.store, f"{BOOKIES_PATH}/{bookie}")
         info = cluster.describe(bookie)
         read_only = type(info)(bookie, info.incarnation, info.rack, 0, True)
-        value = bookie_registration("nowhere:1", read_only, started_us=0)
+        value = bookie_registration("nowhere:1", read_only)
         await cluster.store.create(f"{BOOKIES_PATH}/{bookie}", value)
         assert await deciding == 0
         assert "stop it, and its cookie goes" in capsys.readouterr().out

@@ -186,13 +186,13 @@ async def test_a_client_does_not_outlive_the_incarnation_it_was_made_for(
 async def test_what_a_bookie_says_of_itself(
     cluster: MemoryCluster, store: MemoryMetadataStore
 ) -> None:
-    full = BookieInfo("b1", "7", "rack-2", 1 << 40, is_read_only=True, is_full=True)
-    cluster.create("/bookies/b1", bookie_registration("10.0.0.1:1", full, started_us=5))
+    full = BookieInfo("b1", "7", "rack-2", 1 << 40, is_read_only=True, is_full=True, started_us=5)
+    cluster.create("/bookies/b1", bookie_registration("10.0.0.1:1", full))
     register(cluster, "b2", "10.0.0.2:1")
     bookies = RegisteredBookies(store, connect=FakeClient)
     await bookies.start()
     assert bookies.describe("b1") == full
-    assert bookies.describe("b2") == BookieInfo("b2", "0")
+    assert bookies.describe("b2") == BookieInfo("b2", "0", started_us=1)
     assert bookies.describe("nobody") == BookieInfo("nobody")
     assert bookies.available() == ["b2"]  # b1 takes no regular adds
     assert bookies.read_only() == ["b1"]
@@ -204,7 +204,7 @@ async def test_a_local_bookie_is_asked_for_its_incarnation_only(
 ) -> None:
     """All else stands in its registration, also that it takes no more adds."""
     full = BookieInfo("b1", "7", "rack-2", 1 << 40, is_read_only=True)
-    cluster.create("/bookies/b1", bookie_registration("10.0.0.1:1", full, started_us=5))
+    cluster.create("/bookies/b1", bookie_registration("10.0.0.1:1", full))
     local = {"b1": FakeClient("local", "b1")}
     bookies = RegisteredBookies(store, connect=FakeClient, local=local)
     await bookies.start()

@@ -122,7 +122,7 @@ async def test_a_registered_bookie_that_does_not_answer(
     cookie = decode_cookie(path, (await cluster.store.get(path)).value)
     cookie = replace(cookie, bookie_id="b5")
     await cluster.store.create(f"{COOKIES_PATH}/b5", encode_cookie(cookie))
-    value = bookie_registration(NOWHERE, BookieInfo("b5", cookie.incarnation), started_us=0)
+    value = bookie_registration(NOWHERE, BookieInfo("b5", cookie.incarnation))
     await cluster.store.create(f"{BOOKIES_PATH}/b5", value)
     finding = await found(http, "bookie_unreachable")
     assert finding["subject"] == "b5"
