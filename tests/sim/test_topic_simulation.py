@@ -18,8 +18,8 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=400, cpu_s=60, wall_s=900)
-"""About a minute on two idle cores. Every kind of fault has its turn, one of them from 332 on."""
+BUDGET = Budget(at_least=500, cpu_s=125, wall_s=900)
+"""About a minute on two idle cores. Every kind of fault has its turn."""
 
 
 @pytest.mark.timeout(1800)
