@@ -236,6 +236,9 @@ class ObservedBookie(Bookie):
 
         async def observed_remove(ledger_id: int, *, deleted: bool) -> None:
             self._check_removal(ledger_id, deleted=deleted)
+            if not deleted:
+                # Named again, perhaps at another place, it is given what belongs there.
+                self._memory().forget(ledger_id)
             await remove(ledger_id, deleted=deleted)
             if deleted:
                 self._memory().removed.add(ledger_id)

@@ -87,7 +87,9 @@ class View:
         least_s: float,
         most_s: float,
     ) -> None:
-        self.held[offset] = Lease(consumer, key, least_s, ack_id)
+        if not self.may_be_acked(offset):
+            # Else somebody acknowledged it, by an id of before, while the pull was under way.
+            self.held[offset] = Lease(consumer, key, least_s, ack_id)
         self.perhaps[offset] = Lease(consumer, key, most_s, ack_id)
 
     def extended(self, offsets: Iterable[int], until_s: float) -> None:

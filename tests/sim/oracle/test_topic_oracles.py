@@ -174,6 +174,19 @@ def test_keys_and_order() -> None:
     assert "1 is handed out before 0" in order.violations[0]
 
 
+def test_what_is_acknowledged_during_a_pull_is_with_nobody_after_it() -> None:
+    one, earlier = Deliveries("key_shared"), Deliveries("key_shared")
+    one.ack(0, at_s=0.05)
+    one.pull("a", 0, 1, at_s=0)
+    one.pull("b", 2, at_s=0.1)
+    assert one.violations == []
+    one.pull("b", 3, at_s=0.2)
+    assert "3 of b'key1' goes to b" in one.violations[0]
+    earlier.ack(0, at_s=0.05)
+    earlier.pull("a", 0, at_s=0.06)
+    assert "0 was acknowledged, and is handed out again" in earlier.violations[0]
+
+
 def test_what_may_still_be_leased_is_passed_over_and_nothing_longer() -> None:
     one = Deliveries("exclusive")
     one.pull("a", 0, at_s=0)
