@@ -181,6 +181,10 @@ SOURCE_REST_MS = 60_000
 again by then; otherwise each entry would cost another timeout (BookKeeper's integrity check: one
 minute)."""
 
+ARRIVAL_REST_MS = 30_000
+"""The interval at which repairs that wait are tried because a bookie has registered, at most: one that
+starts again and again costs an attempt of each, no more."""
+
 INTEGRITY_CHECK_MS = 3_000
 """The interval at which a bookie checks whether there is something to repair (BookKeeper's)."""
 

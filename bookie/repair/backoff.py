@@ -11,6 +11,8 @@ from fencelog.bookie.repair.copies import NoCopy, PutOff
 from fencelog.bookie.repair.core import MissingReason, pause_s
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Range
+from fencelog.ledgers.limits import ARRIVAL_REST_MS
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 _SHOWN = 20
 _SHOWN_RANGES = 16
@@ -56,6 +58,16 @@ class PostponedLedger:
         return cls(error.code.slug, error.detail)
 
 
+Process = tuple[str, int]
+"""A bookie, and the start of its process."""
+
+
+def registered_processes(bookies: BookieDirectory) -> set[Process]:
+    """Return the processes of bookies that are registered now."""
+    ids = (*bookies.available(), *bookies.read_only())
+    return {(bookie_id, bookies.describe(bookie_id).started_us) for bookie_id in ids}
+
+
 @dataclass(slots=True)
 class _PutOff:
     waiting: PostponedLedger
@@ -68,6 +80,9 @@ class WaitingLedgers:
 
     def __init__(self) -> None:
         self._put_off: dict[tuple[str, int], _PutOff] = {}
+        self._registered: Set[Process] = frozenset()
+        self._has_arrived = False
+        self._rests_until = 0.0
 
     def is_due(self, what: str, ledger_id: int, now: float) -> bool:
         put_off = self._put_off.get((what, ledger_id))
@@ -100,6 +115,18 @@ class WaitingLedgers:
         """Make all repairs due."""
         for put_off in self._put_off.values():
             put_off.due = 0.0
+
+    def notice_arrivals(self, processes: Set[Process], now: float) -> bool:
+        """Make all repairs due if a bookie has registered, or registered again, since the last
+        call: any of them may have waited for it. Return whether they were made due. Those of the
+        next ARRIVAL_REST_MS wait for its end."""
+        arrived, self._registered = processes - self._registered, processes
+        self._has_arrived = bool(self._put_off) and (self._has_arrived or bool(arrived))
+        if not self._has_arrived or now < self._rests_until:
+            return False
+        self._has_arrived, self._rests_until = False, now + ARRIVAL_REST_MS / 1000
+        self.hurry()
+        return True
 
     def status(self) -> dict[str, Any]:
         """Return how many repairs wait, and the first of them. Repairs that do not wait for another

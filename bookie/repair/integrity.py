@@ -33,7 +33,11 @@ from fencelog.bookie.disk.rate_limit import Pace
 from fencelog.bookie.engine.admin import arguments
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.format.ledger_state import BookieLedgerState
-from fencelog.bookie.repair.backoff import PostponedLedger, WaitingLedgers
+from fencelog.bookie.repair.backoff import (
+    PostponedLedger,
+    WaitingLedgers,
+    registered_processes,
+)
 from fencelog.bookie.repair.copies import Copies, PutOff
 from fencelog.bookie.repair.core import LimboStatus, limbo_status
 from fencelog.bookie.repair.damage import DamagedRuns
@@ -106,6 +110,8 @@ class Integrity:
         """Try each ledger that is in limbo or damaged, except those that failed a short while
         ago."""
         await self.damage.leave_files()  # also of ledgers whose repair has to wait
+        if self._waiting.notice_arrivals(registered_processes(self._bookies), self._loop.time()):
+            self._copies.wake_all()
         in_limbo = {i for shard in self._bookie.shards for i in shard.states.in_limbo}
         self._waiting.keep("limbo", in_limbo)
         for ledger_id in sorted(in_limbo):

@@ -10,8 +10,8 @@ Ledgers that are marked for a better balance alone come after all others: while 
 none of them is copied.
 
 Any number of workers share the marks. A ledger that cannot be repaired now is tried again after a
-pause, which doubles; ``status`` tells those that wait for a bookie or a writer from those of which
-entries are lost.
+pause, which doubles, and when a bookie registers; ``status`` tells those that wait for a bookie or
+a writer from those of which entries are lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ import logging
 from typing import Any
 
 from fencelog.bookie.disk.rate_limit import Pace
-from fencelog.bookie.repair.backoff import PostponedLedger, WaitingLedgers
+from fencelog.bookie.repair.backoff import (
+    PostponedLedger,
+    WaitingLedgers,
+    registered_processes,
+)
 from fencelog.bookie.repair.copier import EntryCopier
 from fencelog.bookie.repair.copies import Copies, PutOff
 from fencelog.bookie.replication.core import urgency
@@ -70,6 +74,7 @@ class ReplicationWorker:
         open_ledger_grace_ms: int = OPEN_LEDGER_GRACE_MS,
     ) -> None:
         self._store = store
+        self._bookies = bookies
         self._worker_id = worker_id
         self._loop = asyncio.get_running_loop()
         self._check_s = check_ms / 1000
@@ -143,6 +148,8 @@ class ReplicationWorker:
         ids = {mark.ledger_id for mark in found}
         self._waiting.keep(_KIND, ids)
         self._open.keep(ids)
+        if self._waiting.notice_arrivals(registered_processes(self._bookies), self._loop.time()):
+            self._copies.wake_all()
         marks = [mark for mark in found if not mark.is_for_balance]
         moves = [mark for mark in found if mark.is_for_balance]
         self._marked, self._marked_for_balance = len(marks), len(moves)

@@ -125,6 +125,24 @@ async def test_scenario_2_an_entry_on_two_of_three_is_not_truncated(cluster: Loc
     assert await read(b1, writer.ledger_id, 0) == 1
 
 
+async def test_a_repair_that_waits_is_tried_when_a_bookie_registers(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.bookie.repair.backoff.pause_s", lambda attempts: 1e9)
+    writer = await cluster.write(b"E0", ensemble=2, copies=2)
+    lost, other = writer.metadata.fragments[0].bookies
+    bookie = await cluster.lose_disk(lost)
+    await cluster.stop(other)
+    integrity = cluster.integrity(lost)
+    for _ in range(2):
+        await integrity.check()
+    assert [item["attempts"] for item in integrity.status()["waiting"]] == [1]
+    await cluster.start(other)
+    await integrity.check()
+    assert not limbo(bookie, writer.ledger_id)
+    assert await read(bookie, writer.ledger_id, 0) == 1
+
+
 async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from fencelog.bookie.repair.core import LAST_PAUSE_S, CopyRange, MissingReason
 from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.ledger_metadata.model import new_metadata
-from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
+from fencelog.ledgers.limits import ARRIVAL_REST_MS, MAX_ADMIN_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.rpc.bookie_port import BookieInfo, ReadReply
 from tests.bookie.replication.stage import damaged
 from tests.support.bookie_stage import Requests
@@ -290,3 +290,23 @@ def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
     ledgers.keep("limbo", {400})
     ledgers.done("damage", 401)
     assert [item["ledger_id"] for item in ledgers.status()["waiting"]] == [400]
+
+
+def test_ledgers_that_wait_are_due_when_a_bookie_registers_but_not_all_the_time() -> None:
+    ledgers, away = WaitingLedgers(), PostponedLedger("bookie_unavailable", "away")
+    rest_s = ARRIVAL_REST_MS / 1000
+    assert not ledgers.notice_arrivals({("b1", 5)}, 0.0)  # nothing waits for it
+    for _ in range(9):
+        ledgers.put_off("limbo", 1, away, 1.0)
+    assert not ledgers.notice_arrivals({("b1", 5)}, 2.0)
+    assert not ledgers.notice_arrivals(set(), 3.0)
+    assert not ledgers.is_due("limbo", 1, 3.0)
+    assert ledgers.notice_arrivals({("b1", 5)}, 4.0)
+    assert ledgers.is_due("limbo", 1, 4.0)
+    ledgers.put_off("limbo", 1, away, 5.0)
+    assert ledgers.attempts("limbo", 1) == 10
+    assert not ledgers.notice_arrivals({("b1", 6)}, 6.0)  # so soon after the one before
+    assert not ledgers.notice_arrivals({("b1", 6)}, 4.0 + rest_s - 0.1)
+    assert not ledgers.is_due("limbo", 1, 4.0 + rest_s - 0.1)
+    assert ledgers.notice_arrivals({("b1", 6)}, 4.0 + rest_s)
+    assert not ledgers.notice_arrivals({("b1", 6)}, 4.0 + 2 * rest_s)

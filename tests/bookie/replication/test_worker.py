@@ -306,6 +306,26 @@ async def test_a_mark_made_during_the_repair_stays_until_it_is_looked_at(
     await check_copies(cluster, metadata.ledger_id, PAYLOADS)
 
 
+async def test_a_ledger_that_waits_is_tried_when_a_bookie_registers(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.bookie.repair.backoff.pause_s", lambda attempts: 1e9)
+    metadata = await closed(cluster, *PAYLOADS)
+    named, spares = await members(cluster, metadata)
+    for bookie in (named[0], *spares):
+        await cluster.stop(bookie)
+    await mark(marks, metadata.ledger_id, named[0])
+    async with running(cluster.worker()) as worker:
+        await until(lambda: why(worker) == [(metadata.ledger_id, "not_enough_bookies", None)])
+        await asyncio.sleep(0.1)
+        assert [item["attempts"] for item in worker.status()["waiting"]] == [1]
+        await cluster.start(spares[0])
+        await healed(marks)
+    now, _ = await cluster.ledgers.get(metadata.ledger_id)
+    assert now.fragments[0].bookies == (spares[0], *named[1:])
+    await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
 async def test_a_slow_rate_of_the_cluster_is_kept(
     cluster: LocalCluster, marks: UnderReplicatedLedgers
 ) -> None:
