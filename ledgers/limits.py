@@ -182,8 +182,8 @@ again by then; otherwise each entry would cost another timeout (BookKeeper's int
 minute)."""
 
 ARRIVAL_REST_MS = 30_000
-"""The interval at which repairs that wait are tried because a bookie has registered, at most: one that
-starts again and again costs an attempt of each, no more."""
+"""The shortest time between two attempts at all repairs that wait, each because a bookie has
+registered: one that starts again and again costs no more than that."""
 
 INTEGRITY_CHECK_MS = 3_000
 """The interval at which a bookie checks whether there is something to repair (BookKeeper's)."""
