@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fencelog.broker.background.sweep_core import Tag, is_garbage, tag_of
-from fencelog.broker.commits.pending_core import WITHDRAWN, is_withdrawn
 from fencelog.broker.ledger_list.codec import decode_ledger_list
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.store import ledger_list_path
+from fencelog.broker.ledger_list.withdrawal import WITHDRAWN, is_withdrawn
 from fencelog.broker.limits import SWEEP_LEDGERS_PER_S
 from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.broker.registry.topic_deletion import LOGS_PATH

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fencelog.broker.commits.pending_core import is_withdrawn
 from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.ledger_list.withdrawal import is_withdrawn
 from fencelog.broker.limits import PENDING_LEDGER_S
 
 

@@ -24,9 +24,10 @@ from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.admission import Admission
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.commits import pending_core
-from fencelog.broker.ledger_list.ledger_list import Commit, Segment
+from fencelog.broker.ledger_list.ledger_list import Commit, LedgerList, Segment
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.ledger_list.withdrawal import Properties
 from fencelog.broker.limits import MAX_WAITING_COMMITS
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.step_runner import Adoption
@@ -192,8 +193,19 @@ class Commits:
 
     async def _note(self, committer: str, commit: Commit) -> None:
         """Store the number of a batch that has no messages here."""
+
+        def noted(ledger_list: LedgerList) -> LedgerList:
+            if ledger_list.terminated:  # meanwhile
+                tail = self._pipeline.tail_offset
+                raise FencelogError(
+                    ErrorCode.TOPIC_TERMINATED,
+                    f"the partition is terminated at offset {tail}",
+                    tail_offset=tail,
+                )
+            return ledger_list.with_commit(committer, commit)
+
         try:
-            await self._node.change(lambda ledger_list: ledger_list.with_commit(committer, commit))
+            await self._node.change(noted)
         except LedgerListLost as lost:
             raise FencelogError(
                 ErrorCode.METADATA_UNKNOWN, f"the batch may be committed, or not: {lost.detail}"
@@ -239,7 +251,7 @@ class Commits:
         await ledgers.describe(ledger_id, claim)
         return Segment(ledger_id, metadata.created_us, None, facts), metadata
 
-    def _claimed(self, committer: str, metadata: LedgerMetadata) -> pending_core.Properties:
+    def _claimed(self, committer: str, metadata: LedgerMetadata) -> Properties:
         epoch = self._node.ledger_list.epoch
         return pending_core.claimed(
             metadata, log=self._factory.log_name, committer=committer, epoch=epoch
@@ -253,7 +265,7 @@ class Commits:
             return done
         # A commit by this owner that nobody heard of may be in the list: it is looked at.
         await self._node.check_unchanged()
-        withdrawn: Callable[[LedgerMetadata], pending_core.Properties | None] = partial(
+        withdrawn: Callable[[LedgerMetadata], Properties | None] = partial(
             pending_core.withdrawn,
             log=self._factory.log_name,
             committer=committer,

@@ -5,7 +5,8 @@ Its properties say where it stands, and each step is a compare-and-set of its me
 * *pending*: made for a log and a committer; it names no epoch;
 * *claimed*: an owner is about to list it, and names its own epoch. Only the owner of that epoch can
   list it: every other one has another list;
-* *withdrawn*: it is in no log and never will be, so it can be deleted.
+* *withdrawn*: it joins no log any more, so it can be deleted, unless a list names it: one that
+  joined a log is withdrawn before it is trimmed, for its committer may repeat the batch.
 
 A claim and a withdrawal exclude each other, whoever makes them and however late: one of them finds
 what the other has written. A withdrawal of a claimed ledger is allowed to those who know that the
@@ -14,18 +15,15 @@ owner of that epoch cannot list it any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fencelog.broker.ledger_list.ledger_list import Sealed
+from fencelog.broker.ledger_list.withdrawal import (
+    Properties,
+    is_withdrawn,
+    withdrawn_properties,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, EntryHeader
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
-
-Properties = Mapping[str, str]
-
-
-WITHDRAWN = {"withdrawn": "yes"}
-"""The property of a withdrawn ledger, beside those that it had."""
 
 
 def claimed(metadata: LedgerMetadata, *, log: str, committer: str, epoch: int) -> Properties:
@@ -50,12 +48,7 @@ def withdrawn(
     it; None: it is withdrawn already. Raises BAD_REQUEST, NO_OWNER (a later owner may list it)."""
     _check_made_for(metadata, log, committer)
     _check_epoch(metadata, epoch)
-    return None if is_withdrawn(metadata.properties) else {**metadata.properties, **WITHDRAWN}
-
-
-def is_withdrawn(properties: Properties) -> bool:
-    """Tell whether the ledger is in no log and never will be."""
-    return "withdrawn" in properties
+    return withdrawn_properties(metadata)
 
 
 def facts_of(

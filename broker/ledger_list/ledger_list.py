@@ -30,10 +30,10 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 
 MAX_UNSEALED = 2
 
-MAX_SEGMENTS = 4000
-"""The maximum number of ledgers of one log; above it none is rolled. One takes up to 200 bytes of a
-metadata node, which holds 900 KiB: this leaves space for the ledgers that takeovers and failures
-add."""
+MAX_SEGMENTS = 3000
+"""The maximum number of ledgers of one log; above it none is rolled. One takes up to 250 bytes of a
+metadata node, which holds 900 KiB: this leaves space for the commits and for the ledgers that
+takeovers and failures add. A list that outgrows its node cannot be taken over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.ledger_list.withdrawal import withdrawn_properties
 from fencelog.broker.limits import MAX_EVENT_LEDGERS
 from fencelog.broker.log.backlog_core import quota_bound
 from fencelog.broker.log.log_writer import LogWriter
@@ -47,14 +49,14 @@ log = logging.getLogger(__name__)
 
 
 class DurableCursors(Protocol):
-    """The part of a partition's durable subscriptions that retention uses."""
+    """The part of a partition's subscriptions that retention uses."""
 
     def all(self) -> list[str]:
-        """Return the ids of the subscriptions."""
+        """Return the ids of the subscriptions, of those too that are not durable."""
 
     def slowest_offset(self) -> int | None:
-        """Return the lowest offset that a subscription still has to see, counting changes that are
-        in flight to the state log; None: there is no subscription."""
+        """Return the lowest offset that a durable subscription still has to see, counting changes
+        that are in flight to the state log; None: there is no such subscription."""
 
     async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
         """Count everything below the offset as acknowledged; a subscription that is there already
@@ -218,26 +220,24 @@ class Retention:
         }
         settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.ledger_list))])
         await self._ensure_persisted(settled)
+        lasting = await self._withdraw(before, ends, settled)
 
         dropped: Sequence[int] = ()
 
         def next_of(ledger_list: LedgerList) -> LedgerList:
             nonlocal dropped
-            start = start_after_trim(
-                before,
-                self._reader.tail_offset,
-                unacknowledged=self._cursors.slowest_offset(),
-                policy=self.policy,
-            )
-            started = ledger_list.with_start(start)
-            gone = [id_ for id_ in self._trimmable(started) if ends.get(id_, inf) <= settled]
+            started = self._started(ledger_list, before)
+            gone = [
+                id_
+                for id_ in takewhile(lambda id_: id_ not in lasting, self._trimmable(started))
+                if ends.get(id_, inf) <= settled
+            ]
             if not gone and started.start_offset == ledger_list.start_offset:
                 raise _NothingToDo
             trimmed, dropped = started.trimmed(gone), gone
             self._reader.trim(trimmed.start_offset)
-            self._unlisted |= frozenset(
-                gone
-            )  # now: the caller may go away before the change is made
+            # Now: the caller may go away before the change is made.
+            self._unlisted |= frozenset(gone)
             return trimmed
 
         try:
@@ -255,6 +255,35 @@ class Retention:
         if self.policy.trim_unacknowledged:
             await self._acknowledge_below(self._reader.earliest_offset)
         await self._delete_unlisted()
+
+    def _started(self, ledger_list: LedgerList, before: int) -> LedgerList:
+        """Return the list with everything below ``before`` dropped, as far as it may be."""
+        return ledger_list.with_start(
+            start_after_trim(
+                before,
+                self._reader.tail_offset,
+                unacknowledged=self._cursors.slowest_offset(),
+                policy=self.policy,
+            )
+        )
+
+    async def _withdraw(
+        self, before: int, ends: Mapping[int, int], settled: int
+    ) -> Collection[int]:
+        """Withdraw the ledgers that joined the log by a commit and may be trimmed now: once they
+        are off the list, a committer that is forgotten could have them join again. Return the
+        others that joined, which have to stay for this time."""
+        ledger_list = self._node.ledger_list
+        joined = {each.ledger_id for each in ledger_list.segments if each.is_adopted}
+        for ledger_id in self._trimmable(self._started(ledger_list, before)):
+            if ledger_id in joined and ends.get(ledger_id, inf) <= settled:
+                try:
+                    await self._ledgers.describe(ledger_id, withdrawn_properties)
+                except FencelogError as error:
+                    if error.code is not ErrorCode.LEDGER_NOT_FOUND:
+                        raise  # else nothing can join any more
+                joined.discard(ledger_id)
+        return joined
 
     def _trimmable(self, ledger_list: LedgerList, *, held_back: bool = True) -> Sequence[int]:
         """Return the ledgers that may be deleted; ``held_back``: by subscriptions, too."""
@@ -322,14 +351,12 @@ class Retention:
         self._over_quota(slowest is not None and slowest < bound)
 
     async def _acknowledge_below(self, offset: int) -> None:
-        slowest = self._cursors.slowest_offset()
-        if slowest is not None and slowest < offset:
-            for subscription_id in self._cursors.all():
-                try:
-                    await self._cursors.acknowledge_below(subscription_id, offset)
-                except FencelogError as error:
-                    if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
-                        raise  # else it was dropped meanwhile
+        for subscription_id in self._cursors.all():
+            try:
+                await self._cursors.acknowledge_below(subscription_id, offset)
+            except FencelogError as error:
+                if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
+                    raise  # else it was dropped meanwhile
 
     async def _older_than(self, age_ms: int) -> int:
         """Return the offset below which all messages are older; it is looked up only now and

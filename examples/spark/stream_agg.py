@@ -9,7 +9,7 @@ event time is later than its end by ``--lateness``. Messages without an event ti
 they were published. A subscription shows how far the query is: its name is that of the target.
 
 Every batch with a window that has ended adds two ledgers to each partition of the target, which
-holds 4,000 of them. Where the query runs all the time, give the target a retention, or the query a
+holds 3,000 of them. Where the query runs all the time, give the target a retention, or the query a
 longer ``--trigger``.
 """
 

@@ -17,6 +17,7 @@ LIMITS = {
     "fdatasync_p50_ms",
     "loopback_mb_per_s",
     "sequential_sync_mb_per_s",
+    "new_page_mb_per_s",
 }
 METRICS = {
     "ledger": {"adds_per_s", "single_add_p50_ms", "single_add_p99_ms"},

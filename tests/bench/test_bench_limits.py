@@ -16,6 +16,7 @@ def test_limits_are_measured_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert 0 < limits.fdatasync_p50_ms < 1000
     assert limits.loopback_mb_per_s > 1
     assert limits.sequential_sync_mb_per_s > 0.1
+    assert limits.new_page_mb_per_s > 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fencelog.broker.commits.pending_core import claimed, facts_of, is_withdrawn, withdrawn
+from fencelog.broker.commits.pending_core import claimed, facts_of, withdrawn
 from fencelog.broker.ledger_list.ledger_list import Sealed
+from fencelog.broker.ledger_list.withdrawal import is_withdrawn
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, KIND_STATE, EntryHeader
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata

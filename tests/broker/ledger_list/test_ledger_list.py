@@ -22,8 +22,9 @@ from fencelog.broker.ledger_list.ledger_list import (
     Takeover,
 )
 from fencelog.broker.ledger_list.store import LedgerListLost
-from fencelog.broker.limits import IDLE_COMMITTER_S, MAX_LISTED_TAKEOVERS
+from fencelog.broker.limits import IDLE_COMMITTER_S, MAX_COMMITTERS, MAX_LISTED_TAKEOVERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_METADATA_BYTES
 from fencelog.ledgers.metastore.port import Change, Version
 from tests.support.broker_stage import Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -164,6 +165,23 @@ def test_a_ledger_joins_once_and_no_more_than_the_list_holds() -> None:
     with pytest.raises(FencelogError, match="retention, and commit fewer") as raised:
         ledger_list.with_adopted(joining(*range(10, 10 + MAX_SEGMENTS)))
     assert raised.value.code is ErrorCode.LIMIT_REACHED
+
+
+def test_the_longest_list_fits_its_node_with_space_for_takeovers() -> None:
+    """With large numbers, in segments that name producers or have joined, and all commits."""
+    day_us, base = 1_700_000_000_000_000, 10**12
+    facts = Sealed(10**6, 10**8, 10**10, day_us, day_us, has_producers=True)
+    segments = tuple(
+        Segment(10**9 + n, day_us, base + n * 10**8, facts, epoch=10**4, is_adopted=True)
+        for n in range(MAX_SEGMENTS)
+    )
+    commits = {
+        f"{n:0100}": Commit(10**6, base, 10**8, day_us, 1000, ends=True)
+        for n in range(MAX_COMMITTERS)
+    }
+    taken = [Takeover(10**4 + n, "b" * 64, day_us) for n in range(MAX_LISTED_TAKEOVERS)]
+    full = LedgerList(10**4, "a" * 32, "b" * 64, segments, commits=commits, takeovers=tuple(taken))
+    assert len(encode_ledger_list(full)) < 0.93 * MAX_METADATA_BYTES
 
 
 def test_what_certainly_cannot_join_is_known_before_anything_is_closed(

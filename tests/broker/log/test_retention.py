@@ -436,6 +436,30 @@ async def test_messages_that_are_too_old_count_as_acknowledged(stage: Stage, fil
     assert log.earliest_offset == 0
 
 
+@pytest.mark.parametrize("beside_durable", [False, True])
+async def test_messages_that_are_too_old_count_for_subscriptions_that_are_not_durable(
+    stage: Stage, filled: Fill, beside_durable: bool
+) -> None:
+    log = await filled(Policy(roll_entries=1, ttl_ms=10_000))
+    if beside_durable:
+        await log.subscriptions.open(SUBSCRIPTION, start_offset=4)
+    volatile = SubscriptionInfo("v", "id-v", SubscriptionConfig(durable=False))
+    await log.subscriptions.open(volatile, start_offset=0)
+    stage.host.clock_us += 8 * SECOND + SECOND // 2
+    await log.retention.tend()
+    assert log.subscriptions.stats("id-v")["acked_to"] == 2
+
+
+async def test_what_a_subscription_had_seen_holds_nothing_back_after_a_takeover(
+    stage: Stage, filled: Fill
+) -> None:
+    log = await filled(Policy(roll_entries=1))
+    await log.subscriptions.open(SUBSCRIPTION, start_offset=0)
+    await log.subscriptions.acknowledge_below(SUBSCRIPTION.subscription_id, 3)
+    trimmed = await (await stage.open()).retention.trim(3)
+    assert (trimmed.earliest_offset, trimmed.held_back) == (3, False)
+
+
 async def test_what_ledgers_say_of_producers_is_kept_when_they_go(
     stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
 ) -> None:

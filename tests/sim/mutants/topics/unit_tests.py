@@ -294,6 +294,10 @@ TESTS = {
         "replayed-under-its-delivery",
         "letter-forwarded-without-its-key",
     ),
+    "tests/broker/commits/test_commit_races.py": (
+        "trimmed-ledger-joins-again",
+        "commit-opens-an-unsettled-partition",
+    ),
     "tests/broker/commits/test_commits.py": (
         "batch-committed-again",
         "abort-without-the-marker",
