@@ -212,6 +212,10 @@ REPLICATION_CHECK_MS = 5_000
 """The interval at which a replication worker lists the ledgers that lack copies: one write and one
 listing of each 65,536 ledgers."""
 
+REPLICATION_ROUND_MS = 60_000
+"""The time after which a replication worker that has more to repair lists the marks again: a ledger
+that has lost another copy meanwhile comes next, and a listing of 10,000 marks takes seconds."""
+
 OPEN_LEDGER_GRACE_MS = 30_000
 """The time without any progress of its writer after which an open ledger that lacks copies is
 recovered, which ends the writer (BookKeeper's ``openLedgerRereplicationGracePeriod``). A writer

@@ -11,6 +11,7 @@ from typing import Any
 from fencelog.bookie.auditor.registered import read_bookies
 from fencelog.bookie.auditor.scan import bookies_of, scan_ledgers
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.port import MetadataStore
 
@@ -65,7 +66,15 @@ async def check_bookies(
                 continue
         due -= 1
         ledger_id, now_us = metadata.ledger_id, host.now_us()
-        await marks.mark(ledger_id, missing=sorted(missing), why=Cause.LOST_BOOKIE, now_us=now_us)
+        try:
+            await marks.mark(
+                ledger_id, missing=sorted(missing), why=Cause.LOST_BOOKIE, now_us=now_us
+            )
+        except FencelogError as error:
+            if error.code is not ErrorCode.CORRUPT:
+                raise
+            _log.error("ledger %d is not marked: %s", ledger_id, error.detail)
+            continue
         result.marked += 1
     for ledger_id in result.unreadable:
         _log.error("the metadata of ledger %d cannot be read: its bookies are unknown", ledger_id)

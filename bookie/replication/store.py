@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Any
@@ -146,9 +146,23 @@ class UnderReplicatedLedgers:
         async for ledger_id in list_ledgers(self._store, MARKS_PATH):
             yield ledger_id
 
-    async def list(self) -> AsyncGenerator[UnderReplicatedLedger, None]:
-        """Yield all marks, as ``read_ledgers`` does: none older than this call."""
-        async for mark in read_ledgers(self._store, MARKS_PATH, self.get):
+    async def list(
+        self, on_unreadable: Callable[[FencelogError], None] | None = None
+    ) -> AsyncGenerator[UnderReplicatedLedger, None]:
+        """Yield all marks, as ``read_ledgers`` does: none older than this call. ``on_unreadable``
+        gets the error of a mark that cannot be read, and the others are yielded; without it that
+        error, CORRUPT, is raised."""
+
+        async def get(ledger_id: int) -> UnderReplicatedLedger | None:
+            try:
+                return await self.get(ledger_id)
+            except FencelogError as error:
+                if on_unreadable is None or error.code is not ErrorCode.CORRUPT:
+                    raise
+                on_unreadable(error)
+                return None
+
+        async for mark in read_ledgers(self._store, MARKS_PATH, get):
             yield mark
 
     async def unmark(self, ledger_id: int, version: Version) -> bool:

@@ -6,6 +6,9 @@ time:
     lock ──► mark ──► ``repair`` until nothing of it is missing ──► mark removed, by its version
         ──► lock released
 
+The marks are listed again at the latest after REPLICATION_ROUND_MS, however many ledgers are left:
+one that has lost another copy meanwhile comes next.
+
 Ledgers that are marked for a better balance alone come after all others: while any other is marked,
 none of them is copied.
 
@@ -45,6 +48,7 @@ from fencelog.ledgers.limits import (
     LEDGERS_AT_ONCE,
     OPEN_LEDGER_GRACE_MS,
     REPLICATION_CHECK_MS,
+    REPLICATION_ROUND_MS,
 )
 from fencelog.ledgers.metastore.port import MetadataStore, Watch
 from fencelog.ledgers.placement.placement import Placement
@@ -112,6 +116,7 @@ class ReplicationWorker:
         self._is_disabled = True  # until the settings are known
         self._watch: Watch | None = None
         self._marked = 0
+        self._unreadable = 0
         self._marked_for_balance = 0
         self._at: set[int] = set()
         self._last_error: str | None = None
@@ -143,8 +148,7 @@ class ReplicationWorker:
             await self._stop_moves()
             return
         await self._tools.mark_unproven()
-        found = sorted([mark async for mark in self._marks.list()], key=urgency)
-        self._last_error = None
+        found = await self._read_marks()
         ids = {mark.ledger_id for mark in found}
         self._waiting.keep(_KIND, ids)
         self._open.keep(ids)
@@ -152,14 +156,15 @@ class ReplicationWorker:
             self._copies.wake_all()
         marks = [mark for mark in found if not mark.is_for_balance]
         moves = [mark for mark in found if mark.is_for_balance]
-        self._marked, self._marked_for_balance = len(marks), len(moves)
+        self._marked, self._marked_for_balance = len(marks) + self._unreadable, len(moves)
         if marks or not self._moves.is_on:
             await self._stop_moves()
         if moves and not marks and all(task.done() for task in self._moving):
             self._moving = [self._loop.create_task(self._take_turns(self._due(moves)))]
         due = self._due(marks)
+        until = self._loop.time() + REPLICATION_ROUND_MS / 1000
         tasks = [
-            self._loop.create_task(self._take_turns(due))
+            self._loop.create_task(self._take_turns(due, until=until))
             for _ in range(min(self._at_once, len(due)))
         ]
         try:
@@ -168,6 +173,19 @@ class ReplicationWorker:
         finally:
             await cancel_all(tasks)
         self._progress.sample(self._loop.time(), self._copier.copied_bytes)
+        if due:
+            self._wake.set()
+
+    async def _read_marks(self) -> list[UnderReplicatedLedger]:
+        """Return all marks that can be read, the most urgent one first."""
+        unreadable: list[FencelogError] = []
+        marks = self._marks.list(unreadable.append)
+        found = sorted([mark async for mark in marks], key=urgency)
+        error = unreadable[0].detail if unreadable else None
+        if error is not None and error != self._last_error:
+            _log.error("replication worker %s: %s", self._worker_id, error)
+        self._last_error, self._unreadable = error, len(unreadable)
+        return found
 
     def _due(self, marks: list[UnderReplicatedLedger]) -> list[int]:
         """Return the ledgers that are to be tried now, the most urgent one last."""
@@ -210,10 +228,13 @@ class ReplicationWorker:
 
     # -- one ledger ----------------------------------------------------------------------------
 
-    async def _take_turns(self, due: list[int]) -> None:
-        """Repair the ledgers of a list that several tasks share, the last one first."""
+    async def _take_turns(self, due: list[int], *, until: float | None = None) -> None:
+        """Repair the ledgers of a list that several tasks share, the last one first. ``until``: the
+        time from which on, or from a ``hurry`` on, the rest waits for another look at the marks."""
         while due and not self._is_disabled:
             await self._attempt(due.pop())
+            if until is not None and (self._wake.is_set() or self._loop.time() >= until):
+                return
 
     async def _attempt(self, ledger_id: int) -> None:
         self._at.add(ledger_id)

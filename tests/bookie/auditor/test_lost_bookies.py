@@ -7,6 +7,7 @@ import pytest
 from fencelog.bookie.auditor import lost_bookies
 from fencelog.bookie.auditor.lost_bookies import check_bookies
 from fencelog.bookie.replication.store import Cause
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from tests.bookie.auditor.audit_stage import AuditStage
 from tests.support.metadata_nodes import overwrite_now
@@ -68,3 +69,14 @@ async def test_an_unreadable_ledger_is_noted_and_ends_nothing(stage: AuditStage)
     found = await check_bookies(stage.store, host=stage.host, lost=lambda: {"b1"})
     assert found.unreadable == [metadata[0].ledger_id]
     assert list(await marked(stage)) == [2]
+
+
+async def test_a_mark_that_cannot_be_read_ends_nothing(stage: AuditStage) -> None:
+    for number in (1, 2):
+        await stage.ledger(number)
+    await stage.lose("b1")
+    await stage.marks.mark(1, missing=["b1"], why=Cause.DAMAGED, now_us=1)
+    overwrite_now(stage.memory, ledger_path(MARKS_PATH, 1), b"{}")
+    found = await check_bookies(stage.store, host=stage.host, lost=lambda: {"b1"})
+    assert found.marked == 1
+    assert await stage.marks.get(2) is not None

@@ -11,6 +11,7 @@ from fencelog.bookie.replication.locks import ReplicationLock, ReplicationLocks
 from fencelog.bookie.replication.settings import change_settings
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.metastore.port import NO_VERSION
 from tests.bookie.replication.stage import (
@@ -324,6 +325,58 @@ async def test_a_ledger_that_waits_is_tried_when_a_bookie_registers(
     now, _ = await cluster.ledgers.get(metadata.ledger_id)
     assert now.fragments[0].bookies == (spares[0], *named[1:])
     await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
+@pytest.mark.parametrize("hurries", [False, True])
+async def test_a_ledger_that_has_lost_more_meanwhile_comes_next(
+    cluster: LocalCluster,
+    marks: UnderReplicatedLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    hurries: bool,
+) -> None:
+    if not hurries:
+        monkeypatch.setattr("fencelog.bookie.replication.worker.REPLICATION_ROUND_MS", 0)
+    *others, worst = [await closed(cluster, b"x") for _ in range(5)]
+    for metadata in others:
+        bookie = metadata.fragments[0].bookies[0]
+        await mark(marks, metadata.ledger_id, bookie, Cause.MISSING_COPIES)
+    worker = cluster.worker(ledgers_at_once=1)
+    attempt, order = worker._attempt, list[int]()
+
+    async def noted(ledger_id: int) -> None:
+        order.append(ledger_id)
+        if len(order) == 1:
+            for bookie in worst.fragments[0].bookies[:2]:
+                await mark(marks, worst.ledger_id, bookie, Cause.MISSING_COPIES)
+            if hurries:
+                worker.hurry()
+        await attempt(ledger_id)
+
+    monkeypatch.setattr(worker, "_attempt", noted)
+    async with running(worker):
+        await healed(marks)
+    assert order[1] == worst.ledger_id
+    assert len(order) == 5
+
+
+async def test_a_mark_that_cannot_be_read_stops_no_repair_but_its_own(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers
+) -> None:
+    """A process of a later version may know a cause that this one does not."""
+    first, second = [await closed(cluster, b"x") for _ in range(2)]
+    for metadata in (first, second):
+        bookie = metadata.fragments[0].bookies[0]
+        await mark(marks, metadata.ledger_id, bookie, Cause.MISSING_COPIES)
+    path = ledger_path(MARKS_PATH, first.ledger_id)
+    node = await cluster.store.get(path)
+    await cluster.store.set(path, node.value.replace(b"missing_copies", b"moonlight"), node.version)
+    async with running(cluster.worker()) as worker:
+        await until(lambda: worker.status()["repaired_ledgers"] == 1)
+        await until(lambda: worker.status()["underreplicated_ledgers"] == 1)
+        assert "'moonlight'" in worker.status()["last_error"]
+    assert [ledger_id async for ledger_id in marks.list_ids()] == [first.ledger_id]
+    with pytest.raises(FencelogError, match="moonlight"):
+        _ = [each async for each in marks.list()]
 
 
 async def test_a_slow_rate_of_the_cluster_is_kept(

@@ -159,33 +159,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        # It takes 200 committers, or 30 days, and a deletion that fails.
-        "trimmed-ledger-joins-again",
-        RULE,
-        "A ledger that joined the log is trimmed, and may join it again until it is deleted.",
-        (
-            Edit(
-                "fencelog.broker.log.retention",
-                "Retention._withdraw",
-                "await self._ledgers.describe(ledger_id, withdrawn_properties)",
-                "pass",
-            ),
-        ),
-    ),
-    Mutant(
-        "commit-opens-an-unsettled-partition",
-        RULE,
-        "A commit joins, and opens the partition, while the last change of access is unknown.",
-        (
-            Edit(
-                "fencelog.broker.append.access_changes",
-                "AccessChanges.held",
-                "self._appends.check_settled()",
-                "pass",
-            ),
-        ),
-    ),
-    Mutant(
         "no-place-for-a-commit-at-who-was-replaced",
         RULE,
         "A replaced owner counts committers and ledgers that its successor has forgotten.",

@@ -193,8 +193,8 @@ RARE: tuple[Mutant, ...] = (
             Edit(
                 RETENTION,
                 "Retention._let_go",
-                "if ends.get(id_, inf) <= settled]",
-                "if ends.get(id_, 0) <= inf]",
+                "if ends.get(id_, inf) <= settled",
+                "if ends.get(id_, 0) <= inf",
             ),
         ),
     ),

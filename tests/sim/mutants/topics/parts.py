@@ -11,6 +11,33 @@ SNAPSHOT = "fencelog.broker.append.producer_snapshot"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        # It takes 200 committers, or 30 days, and a deletion that fails.
+        "trimmed-ledger-joins-again",
+        "SEMANTICS.md: Commits of ledgers",
+        "A ledger that joined the log is trimmed, and may join it again until it is deleted.",
+        (
+            Edit(
+                "fencelog.broker.log.retention",
+                "Retention._withdraw",
+                "await self._ledgers.describe(ledger_id, withdrawn_properties)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-opens-an-unsettled-partition",
+        "SEMANTICS.md: Commits of ledgers",
+        "A commit joins, and opens the partition, while the last change of access is unknown.",
+        (
+            Edit(
+                "fencelog.broker.append.access_changes",
+                "AccessChanges.held",
+                "self._appends.check_settled()",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
         "producers-replayed-backwards",
         "SEMANTICS.md, exactly once",
         "A takeover counts the appends of a producer from the last one on.",
