@@ -1,5 +1,5 @@
 """The tasks beside requests: retention, compaction, cursors, balancing, and the sweep.
 
-Imports of its package: ``cluster``, ``commits``, ``ledger_list``, ``limits``, ``partition``,
-``registry``, ``subscriptions``.
+Imports of its package: ``cluster``, ``ledger_list``, ``limits``, ``partition``, ``registry``,
+``subscriptions``.
 """
