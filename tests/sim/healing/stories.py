@@ -204,6 +204,7 @@ def _away_unseen(random: Random, seed: int) -> HealingPlan:
         believer=believer,
         lost_bookie_grace_ms=grace_ms,
         intervals_ms={CheckName.BOOKIES: 500},
+        recent_ms=RECENT_MS,  # for what a writer left behind
         late_s=0.3,
     )
 

@@ -186,11 +186,14 @@ class Ending:
         metadata: LedgerMetadata,
         members: Sequence[Sequence[str]],
     ) -> set[int]:
-        """Return what the bookie gives of the entries of which it should have a copy."""
-        timeout_s = STEP_S if self._history.bookie(bookie).is_damaged else BOOKIES_S
+        """Return what the bookie gives of the entries of which it should have a copy. It is waited
+        for so long in all: one that is lost gives none of them."""
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + (STEP_S if self._history.bookie(bookie).is_damaged else BOOKIES_S)
         held = set[int]()
         for entry_id, some in enumerate(members):
             if bookie in some and entry_id not in held:
+                timeout_s = max(STEP_S, until_s - now_s())
                 held.update(await self._copies(session, bookie, metadata, entry_id, timeout_s))
         return held
 

@@ -50,7 +50,7 @@ def check_replacement(
 def _check_copy(history: History, now: LedgerMetadata, entry_id: int, target: str) -> None:
     entry = (now.ledger_id, entry_id)
     memory = history.bookie(target)
-    if not memory.ever_had(entry) and entry not in memory.listed:
+    if not memory.has_shown(entry):
         history.violate(
             11, f"ledger {entry[0]} names {target} for entry {entry_id}, which it never had"
         )

@@ -24,6 +24,10 @@ NOES = frozenset((ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER))
 its conclusion has to show, not the bookies' answer."""
 
 
+ACKNOWLEDGED = "acknowledged"
+"""What a writer says of an entry."""
+
+
 @dataclass(slots=True)
 class WrittenLedger:
     """One ledger from its writer's side. Entry ids count from 0 without a gap."""
@@ -79,7 +83,12 @@ class BookieMemory:
         self.lacs.pop(ledger_id, None)
 
     def ever_had(self, entry: tuple[int, int]) -> bool:
+        """Tell whether it has acknowledged the entry."""
         return entry in self.entries or entry in self.previous_entries
+
+    def has_shown(self, entry: tuple[int, int]) -> bool:
+        """Tell whether it has acknowledged or listed the entry."""
+        return self.ever_had(entry) or entry in self.listed
 
 
 class History:
@@ -150,7 +159,7 @@ class History:
             self.violate(2, f"ledger {ledger.ledger_id}: ack {lac} after {ledger.acknowledged}")
         latest = self.latest(ledger.ledger_id)
         if latest is not None:
-            self.check_copies(latest, range(ledger.acknowledged + 1, lac + 1), "acknowledged")
+            self.check_copies(latest, range(ledger.acknowledged + 1, lac + 1), ACKNOWLEDGED)
         if latest is not None and latest.is_closed and lac > latest.last_entry_id:
             self.violate(
                 2,
@@ -164,11 +173,14 @@ class History:
         ledger.acknowledged = ledger.confirmed = max(lac, ledger.acknowledged)
 
     def check_copies(self, metadata: LedgerMetadata, entries: Iterable[int], what: str) -> None:
-        """Each entry was stored by Qa members of its write set, as metadata has it (1 and 11)."""
+        """Each entry was stored by Qa members of its write set, as metadata has it (1 and 11). One
+        that stored an entry without having been able to acknowledge it counts where a worker may
+        have named it, not for an acknowledgement of the writer."""
+        had = BookieMemory.ever_had if what == ACKNOWLEDGED else BookieMemory.has_shown
         for entry_id in entries:
             members = write_set_of(metadata, entry_id)
             entry = (metadata.ledger_id, entry_id)
-            holders = {b for b in members if self.bookie(b).ever_had(entry)}
+            holders = {b for b in members if had(self.bookie(b), entry)}
             if len(holders) < metadata.ack_quorum:
                 self.violate(
                     1,
