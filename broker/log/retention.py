@@ -345,10 +345,15 @@ class Retention:
         if policy.backlog_quota_ms is not None:
             too_old_below = await self._older_than(policy.backlog_quota_ms)
         bound = quota_bound(self.extents(), policy, too_old_below=too_old_below)
-        if policy.backlog_action == BACKLOG_EVICT:
+        if policy.backlog_action == BACKLOG_EVICT and self._is_slowest_below(bound):
             await self._acknowledge_below(bound)
+        self._over_quota(self._is_slowest_below(bound))
+
+    def _is_slowest_below(self, offset: int) -> bool:
+        """Tell whether a durable subscription still has to see messages below ``offset``: quotas
+        are for these alone."""
         slowest = self._cursors.slowest_offset()
-        self._over_quota(slowest is not None and slowest < bound)
+        return slowest is not None and slowest < offset
 
     async def _acknowledge_below(self, offset: int) -> None:
         for subscription_id in self._cursors.all():

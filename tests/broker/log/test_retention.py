@@ -14,7 +14,7 @@ from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.policy import Policy
+from fencelog.broker.policy import BACKLOG_EVICT, Policy
 from fencelog.broker.read.stored import ONE_MESSAGE, CompactedBatch, ReadLimits
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -448,6 +448,16 @@ async def test_messages_that_are_too_old_count_for_subscriptions_that_are_not_du
     stage.host.clock_us += 8 * SECOND + SECOND // 2
     await log.retention.tend()
     assert log.subscriptions.stats("id-v")["acked_to"] == 2
+
+
+async def test_a_quota_evicts_nothing_where_no_durable_subscription_lags(filled: Fill) -> None:
+    quota = Policy(roll_entries=1, backlog_quota_bytes=1, backlog_action=BACKLOG_EVICT)
+    log = await filled(quota)
+    await log.subscriptions.open(SUBSCRIPTION, start_offset=4)
+    volatile = SubscriptionInfo("v", "id-v", SubscriptionConfig(durable=False))
+    await log.subscriptions.open(volatile, start_offset=0)
+    await log.retention.tend()
+    assert log.subscriptions.stats("id-v")["acked_to"] == 0
 
 
 async def test_what_a_subscription_had_seen_holds_nothing_back_after_a_takeover(
