@@ -86,8 +86,8 @@ QUOTAS = (
             Edit(
                 RETENTION,
                 "Retention._check_quota",
-                "self._over_quota(slowest is not None and slowest < bound)",
-                "self._over_quota(slowest is not None and bound > 0)",
+                "self._over_quota(self._is_slowest_below(bound))",
+                "self._over_quota(self._cursors.slowest_offset() is not None and bound > 0)",
             ),
         ),
     ),
