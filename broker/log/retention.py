@@ -345,8 +345,8 @@ class Retention:
         if policy.backlog_quota_ms is not None:
             too_old_below = await self._older_than(policy.backlog_quota_ms)
         bound = quota_bound(self.extents(), policy, too_old_below=too_old_below)
-        if policy.backlog_action == BACKLOG_EVICT and self._is_slowest_below(bound):
-            await self._acknowledge_below(bound)
+        if policy.backlog_action == BACKLOG_EVICT:
+            await self._evict_below(bound)
         self._over_quota(self._is_slowest_below(bound))
 
     def _is_slowest_below(self, offset: int) -> bool:
@@ -354,6 +354,10 @@ class Retention:
         are for these alone."""
         slowest = self._cursors.slowest_offset()
         return slowest is not None and slowest < offset
+
+    async def _evict_below(self, offset: int) -> None:
+        if self._is_slowest_below(offset):
+            await self._acknowledge_below(offset)
 
     async def _acknowledge_below(self, offset: int) -> None:
         for subscription_id in self._cursors.all():

@@ -325,8 +325,8 @@ ENDS = (
             Edit(
                 RETENTION,
                 "Retention._check_quota",
-                "            await self._acknowledge_below(bound)\n",
-                "            await self._acknowledge_below(self._reader.tail_offset)\n",
+                "            await self._evict_below(bound)\n",
+                "            await self._evict_below(self._reader.tail_offset)\n",
             ),
         ),
     ),
