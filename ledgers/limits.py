@@ -223,7 +223,8 @@ that appends replaces a lost bookie by itself."""
 
 SELF_REPAIR_ATTEMPTS = 6
 """The attempts, a minute in all, for which a bookie that answers is left its own repair, or given
-what it lacks, before another bookie takes its place."""
+what it lacks, before another bookie takes its place. Attempts that come early, as a bookie
+registers, or that end before the bookie is asked, do not count."""
 
 MAX_REPLICATION_ROUNDS = 5
 """The number of times that one attempt looks at a ledger again after a change, before others have

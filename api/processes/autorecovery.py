@@ -209,16 +209,18 @@ class _Healing:
 
     async def _cluster(self) -> dict[str, Any]:
         """Return the number of ledgers that lack copies, and since when the oldest one is marked;
-        and the number of those that are only to be moved."""
+        and the number of those that are only to be moved. A mark that cannot be read may be of any
+        kind, and counts as one of a ledger that lacks copies."""
         marked, oldest_us, to_move = 0, None, 0
-        async for mark in self._marks.list():
+        unreadable: list[FencelogError] = []
+        async for mark in self._marks.list(unreadable.append):
             if mark.is_for_balance:
                 to_move += 1
                 continue
             marked += 1
             oldest_us = mark.since_us if oldest_us is None else min(oldest_us, mark.since_us)
         return {
-            "underreplicated_ledgers": marked,
+            "underreplicated_ledgers": marked + len(unreadable),
             "oldest_since_us": oldest_us,
             "ledgers_to_move": to_move,
         }

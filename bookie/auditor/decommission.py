@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 
 DECOMMISSIONS_PATH = "/decommissions"
 
+_LEDGERS_PER_LOOK = 64
+"""The ledgers that are marked between two looks at whether the decommission was cancelled."""
+
 
 class Decommissions:
     """The decommissions in a metadata store."""
@@ -134,11 +137,15 @@ class Decommissions:
                 "is started in time, its decommission can be cancelled",
             )
         await self.remove(bookie_id, version)
-        marks = UnderReplicatedLedgers(self._store)
-        only = {bookie_id: frozenset({Cause.DECOMMISSION})}
-        async for mark in marks.list():
-            if dict(mark.missing) == only:
-                await marks.unmark(mark.ledger_id, mark.version)
+        await self.undo(job, bookies)
+
+    async def undo(self, job: Decommission, bookies: BookieDirectory) -> None:
+        """Take back what the steps of a decommission have done that is no more. Raises
+        FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
+        bookie_id, marks = job.bookie_id, UnderReplicatedLedgers(self._store)
+        async for mark in marks.list(lambda error: _log.error("decommission: %s", error.detail)):
+            if bookie_id in mark.missing:
+                await marks.withdraw(mark.ledger_id, bookie_id, Cause.DECOMMISSION)
         if not job.was_read_only:
             try:
                 await bookies.client(bookie_id).admin({"do": "read_only", "on": False})
@@ -208,14 +215,37 @@ class Decommissioner:
         job, version = found
         known = await read_bookies(self._store)
         if job.phase is not Phase.REMOVING:
-            return await self._drain(job, version, known)
+            return await self._drain_or_undo(job, version, known)
         if bookie_id in known.registered:
             return await self._write(replace(job, phase=Phase.DRAINING), version)
-        remainder = await self._remainder(job, marks=False)
+        remainder = await self._remainder(job, version, marks=False)
         if not remainder.is_empty:
             draining = replace(job, phase=Phase.DRAINING, remainder=remainder)
             return await self._write(draining, version)
         return await self._remove_cookie(job, version)
+
+    async def _drain_or_undo(
+        self, job: Decommission, version: Version, known: KnownBookies
+    ) -> Decommission:
+        """Mark what is left; where the job is cancelled meanwhile, take back what comes after what
+        the cancelling process has taken back."""
+        try:
+            return await self._drain(job, version, known)
+        except FencelogError as error:
+            overtaken = (ErrorCode.METADATA_CONFLICT, ErrorCode.METADATA_NOT_FOUND)
+            if error.code in overtaken and await self._jobs.get(job.bookie_id) is None:
+                await self._jobs.undo(job, self._bookies)
+            raise
+
+    async def _check_goes_on(self, job: Decommission, version: Version) -> None:
+        """Check that nobody has cancelled the job, or carried it on. Raises METADATA_CONFLICT."""
+        found = await self._jobs.get(job.bookie_id)
+        if found is None or found[1] != version:
+            raise FencelogError(
+                ErrorCode.METADATA_CONFLICT,
+                f"the decommission of bookie {job.bookie_id} was cancelled, or carried on by "
+                "another auditor",
+            )
 
     async def _drain(
         self, job: Decommission, version: Version, known: KnownBookies
@@ -225,9 +255,10 @@ class Decommissioner:
         info = known.registered.get(job.bookie_id)
         takes_adds = is_running and (info is None or not info.is_read_only)
         if takes_adds:
+            await self._check_goes_on(job, version)
             await self._make_read_only(job.bookie_id)
         # While it takes adds, new ledgers would take the place of those that leave.
-        remainder = await self._remainder(job, marks=not takes_adds)
+        remainder = await self._remainder(job, version, marks=not takes_adds)
         phase = Phase.DRAINING
         incarnation = ""
         if remainder.is_empty and is_running:
@@ -246,8 +277,9 @@ class Decommissioner:
         except FencelogError as error:
             _log.warning("bookie %s is not read-only yet: %s", bookie_id, error.detail)
 
-    async def _remainder(self, job: Decommission, *, marks: bool) -> Remainder:
-        """Count what is left in metadata, none of it older than this call; mark it on the way."""
+    async def _remainder(self, job: Decommission, version: Version, *, marks: bool) -> Remainder:
+        """Count what is left in metadata, none of it older than this call; mark it on the way.
+        Raises METADATA_CONFLICT where the job does not go on meanwhile."""
         unreadable: list[int] = []
         remainder = Remainder(self._host.now_us())
         async for metadata in scan_ledgers(self._store, unreadable=unreadable):
@@ -255,6 +287,8 @@ class Decommissioner:
                 continue
             remainder = remainder.with_ledger(metadata, job.bookie_id)
             if marks:
+                if remainder.ledgers % _LEDGERS_PER_LOOK == 0:
+                    await self._check_goes_on(job, version)
                 await self._mark(metadata.ledger_id, job.bookie_id)
         return replace(remainder, unreadable=len(unreadable))
 

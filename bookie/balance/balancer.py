@@ -150,14 +150,16 @@ class BookieBalancer:
         return max(pause_s, SCAN_SHARE * (self._loop.time() - began))
 
     async def _marked_phase(self) -> BalancePhase | None:
-        """Tell what there is to wait for: ledgers that lack copies, or moves; None: nothing."""
+        """Tell what there is to wait for: ledgers that lack copies, or moves; None: nothing. A
+        mark that cannot be read may be one of a ledger that lacks copies."""
         phase = None
-        async with contextlib.aclosing(self._marks.list()) as marks:
+        unreadable: list[FencelogError] = []
+        async with contextlib.aclosing(self._marks.list(unreadable.append)) as marks:
             async for mark in marks:
                 if not mark.is_for_balance:
                     return BalancePhase.WAITING
                 phase = BalancePhase.MOVING
-        return phase
+        return BalancePhase.WAITING if unreadable else phase
 
     async def _read_fills(self) -> Fills:
         """Read all bookies, and all metadata."""

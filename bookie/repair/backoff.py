@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencelog.bookie.repair.copies import NoCopy, PutOff
 from fencelog.bookie.repair.core import MissingReason, pause_s
@@ -75,11 +75,19 @@ class _PutOff:
     due: float
 
 
+class _Counted(NamedTuple):
+    """The number of attempts that were counted, and the time from which on the next one is."""
+
+    attempts: int
+    not_before: float
+
+
 class WaitingLedgers:
     """The postponed repairs, by kind of repair ("limbo", "damage", "replication") and ledger."""
 
     def __init__(self) -> None:
         self._put_off: dict[tuple[str, int], _PutOff] = {}
+        self._counted: dict[tuple[str, int], _Counted] = {}
         self._registered: Set[Process] = frozenset()
         self._has_arrived = False
         self._rests_until = 0.0
@@ -88,10 +96,18 @@ class WaitingLedgers:
         put_off = self._put_off.get((what, ledger_id))
         return put_off is None or put_off.due <= now
 
-    def attempts(self, what: str, ledger_id: int) -> int:
-        """Return how many attempts did not succeed so far."""
-        put_off = self._put_off.get((what, ledger_id))
-        return 0 if put_off is None else put_off.attempts
+    def count(self, what: str, ledger_id: int, now: float) -> None:
+        """Count an attempt, unless the one that was counted last is not ``pause_s`` ago: those that
+        come early, on request or as a bookie registers, do not count."""
+        before = self._counted.get((what, ledger_id), _Counted(0, now))
+        if now >= before.not_before:
+            attempts = before.attempts + 1
+            self._counted[what, ledger_id] = _Counted(attempts, now + pause_s(attempts))
+
+    def counted(self, what: str, ledger_id: int) -> int:
+        """Return how many attempts were counted."""
+        counted = self._counted.get((what, ledger_id))
+        return 0 if counted is None else counted.attempts
 
     def put_off(self, what: str, ledger_id: int, waiting: PostponedLedger, now: float) -> bool:
         """Postpone a repair, longer each time. Return whether the reason differs from the previous
@@ -104,12 +120,13 @@ class WaitingLedgers:
 
     def done(self, what: str, ledger_id: int) -> None:
         self._put_off.pop((what, ledger_id), None)
+        self._counted.pop((what, ledger_id), None)
 
     def keep(self, what: str, ledger_ids: Set[int]) -> None:
         """Remove all other ledgers: they need no repair any more."""
-        for key in [key for key in self._put_off if key[0] == what]:
-            if key[1] not in ledger_ids:
-                del self._put_off[key]
+        for kind, ledger_id in (*self._put_off, *self._counted):
+            if kind == what and ledger_id not in ledger_ids:
+                self.done(kind, ledger_id)
 
     def hurry(self) -> None:
         """Make all repairs due."""

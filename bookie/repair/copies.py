@@ -31,6 +31,10 @@ _WELL = (ErrorCode.LEDGER_IN_LIMBO, ErrorCode.CORRUPT)
 """Errors of a bookie that is up, and may have the next entry that is asked for."""
 
 
+_DAMAGED = (ErrorCode.CORRUPT, ErrorCode.STORAGE_FAILED)
+"""Errors of a bookie whose copy is not what was written, or cannot be read."""
+
+
 class PutOff(FencelogError):
     """An error for a repair that is possible only later; ``why`` is one word for ``status``."""
 
@@ -42,11 +46,13 @@ class PutOff(FencelogError):
 class NoCopy(FencelogError):
     """An error for an entry of which no bookie gave a copy; ``reason`` states what may be
     concluded. ``entries``: all entries of which a repair has found the same, ``are_more``: it has
-    not looked at all of them. ``is_silent``: no bookie could tell anything of the entry."""
+    not looked at all of them. ``is_silent``: no bookie could tell anything of the entry;
+    ``is_damaged``: one has a copy that is not what was written, or cannot be read."""
 
     def __init__(self, ledger_id: int, entry_id: int, failed: Mapping[str, FencelogError]) -> None:
         self.reason = missing_reason(failed)
         self.is_silent = bool(failed) and not any(e.code.is_negative for e in failed.values())
+        self.is_damaged = any(e.code in _DAMAGED for e in failed.values())
         self.entry_id = entry_id
         self.entries: tuple[Range, ...] = ((entry_id, entry_id),)
         self.are_more = False

@@ -8,7 +8,7 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -19,6 +19,9 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.ledger_metadata.transitions import with_replaced_bookie
+
+SELF_REPAIR = "self_repair"
+"""The reason of a wait for a bookie that may restore its copies by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,12 @@ class RepairPlan:
     def is_done(self) -> bool:
         return not (self.steps or self.waits or self.needs_close)
 
+    @property
+    def leaves_time(self) -> bool:
+        """Tell whether a bookie that answers is left its own repair, or given what it lacks."""
+        fills = any(step.action is Action.FILL for step in self.steps)
+        return fills or any(wait.why == SELF_REPAIR for wait in self.waits)
+
 
 def closed_fragments(metadata: LedgerMetadata) -> Iterator[ClosedFragment]:
     """Yield the fragments that get no more entries. All entries before the last fragment are
@@ -116,12 +125,14 @@ def plan_repair(
     mark: UnderReplicatedLedger,
     answers: Mapping[str, Answer],
     *,
+    registered: Container[str],
     attempts: int,
     self_repair_attempts: int,
 ) -> RepairPlan:
     """Return what the ledger needs. ``answers``: those of the marked bookies that closed fragments
-    name. ``attempts``: how many were in vain so far; from ``self_repair_attempts`` on, a bookie
-    that lacks entries is replaced even if it answers."""
+    name. ``registered``: the bookies that are. ``attempts``: how many have left a bookie its own
+    repair so far; from ``self_repair_attempts`` on, a bookie that lacks entries is replaced even if
+    it answers."""
     fragments = list(closed_fragments(metadata))
     if mark.is_for_balance:
         return RepairPlan(tuple(_moves(fragments, mark)))
@@ -137,6 +148,7 @@ def plan_repair(
                 bookie_id,
                 causes,
                 answers[bookie_id],
+                is_registered=bookie_id in registered,
                 is_patient=attempts < self_repair_attempts,
             )
             if isinstance(found, Action):
@@ -165,21 +177,25 @@ def _needed(
     causes: frozenset[Cause],
     answer: Answer,
     *,
+    is_registered: bool,
     is_patient: bool,
 ) -> Action | Wait | None:
     if Cause.DECOMMISSION in causes:
         return Action.REPLACE
+    is_back = is_registered and not isinstance(answer, FencelogError)
+    if Cause.LOST_BOOKIE in causes and not is_back:
+        # One that answers and is not registered is cut off from the metadata store. The auditor
+        # would not mark it again if it died: it is lost already.
+        return Action.REPLACE
     if isinstance(answer, FencelogError):
         # A bookie that cannot be asked may have everything: only the auditor, which has waited
         # for it, says that it is lost.
-        if Cause.LOST_BOOKIE in causes:
-            return Action.REPLACE
         return Wait("unreached", f"bookie {bookie_id}: {answer.detail}")
     if next(missing_ranges(metadata, fragment, bookie_id, answer.availability), None) is not None:
         if not is_patient:
             return Action.REPLACE
         if answer.in_limbo:
-            return Wait("self_repair", f"bookie {bookie_id} is in limbo, and repairs itself")
+            return Wait(SELF_REPAIR, f"bookie {bookie_id} is in limbo, and repairs itself")
         return Action.FILL
     if Cause.DAMAGED in causes:
         return Action.VERIFY

@@ -35,8 +35,9 @@ from functools import partial
 
 from fencelog.bookie.repair.copier import EntryCopier, all_lost
 from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
-from fencelog.bookie.repair.core import CopyRange, wanted_ranges
+from fencelog.bookie.repair.core import CopyRange, MissingReason, wanted_ranges
 from fencelog.bookie.replication.core import (
+    SELF_REPAIR,
     Action,
     Answer,
     BookieEntries,
@@ -94,9 +95,10 @@ class RepairTools:
 
 
 class LedgerRepair:
-    """One attempt to repair one marked ledger. ``attempts``: how many were in vain. ``check``
-    raises where nothing more is to be changed, since the lock is lost or workers are disabled.
-    ``replaced``: the bookies that have left fragments for others."""
+    """One attempt to repair one marked ledger. ``attempts``: how many have left a bookie its own
+    repair so far; ``leaves_time``: this one did. ``check`` raises where nothing more is to be
+    changed, since the lock is lost or workers are disabled. ``replaced``: the bookies that have
+    left fragments for others."""
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class LedgerRepair:
         self._check = check
         self._id = mark.ledger_id
         self.replaced = 0
+        self.leaves_time = False
 
     async def run(self) -> None:
         """Return when the ledger lacks nothing of what its mark says, by metadata that is not older
@@ -124,20 +127,46 @@ class LedgerRepair:
                 if error.code is ErrorCode.LEDGER_NOT_FOUND:
                     return  # it was deleted
                 raise
+            answers = await self._answers(metadata)
+            bookies = self._tools.bookies
             plan = plan_repair(
                 metadata,
                 self._mark,
-                await self._answers(metadata),
+                answers,
+                registered={*bookies.available(), *bookies.read_only()},
                 attempts=self._attempts,
                 self_repair_attempts=SELF_REPAIR_ATTEMPTS,
             )
-            if plan.is_done or not await self._carry_out(metadata, plan.steps):
-                if plan.waits:
-                    raise PutOff(plan.waits[0].why, plan.waits[0].detail)
-                if not plan.needs_close:
-                    return
-                await self._tools.close(metadata, version, self._mark)
+            self.leaves_time |= plan.leaves_time
+            why: FencelogError | None = None
+            if plan.waits:
+                why = PutOff(plan.waits[0].why, plan.waits[0].detail)
+            try:
+                if await self._carry_out(metadata, plan.steps):
+                    continue
+            except FencelogError as error:
+                self._check()  # nothing more, where that is the reason
+                why = error
+            if plan.needs_close:
+                await self._close(metadata, version, why)
+            elif why is not None:
+                raise why
+            else:
+                return
         raise PutOff("changing", f"ledger {self._id} was changed each time during its repair")
+
+    async def _close(
+        self, metadata: LedgerMetadata, version: Version, why: FencelogError | None
+    ) -> None:
+        """Close the ledger, so that its last fragment can be repaired; fragments before it may have
+        to wait all the same, ``why`` tells the reason. Raises FencelogError: that one, if there
+        is one."""
+        try:
+            await self._tools.close(metadata, version, self._mark)
+        except FencelogError as error:
+            if why is None:
+                raise
+            raise why from error
 
     async def _answers(self, metadata: LedgerMetadata) -> dict[str, Answer]:
         """Ask the marked bookies for their entries."""
@@ -322,8 +351,11 @@ class LedgerRepair:
                 try:
                     run = await self._tools.copies.run(metadata, part, entry_id)
                 except NoCopy as error:
+                    if error.reason is MissingReason.UNREACHED and not error.is_damaged:
+                        raise PutOff("unreached", error.detail) from error
                     if self._attempts < SELF_REPAIR_ATTEMPTS:
-                        raise PutOff("self_repair", error.detail) from error
+                        self.leaves_time = True
+                        raise PutOff(SELF_REPAIR, error.detail) from error
                     return False
                 entry_id = read_run_header(run).last_entry_id + 1
         return True

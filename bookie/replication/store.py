@@ -182,6 +182,38 @@ class UnderReplicatedLedgers:
 
         return await until_known(delete)
 
+    async def withdraw(self, ledger_id: int, bookie_id: str, why: Cause) -> None:
+        """Remove one cause from the mark of a ledger; the mark goes if it says nothing else. A
+        ledger that is not marked for it stays as it is. Raises FencelogError:
+        METADATA_UNAVAILABLE, METADATA_UNKNOWN (safe to repeat), CORRUPT."""
+
+        async def remove() -> None:
+            pauses = retry_pauses()
+            while True:
+                if await self._remove(ledger_id, bookie_id, why):
+                    return
+                await asyncio.sleep(next(pauses))
+
+        await until_known(remove)
+
+    async def _remove(self, ledger_id: int, bookie_id: str, why: Cause) -> bool:
+        """Tell whether the mark is without the cause; if not, another process was faster."""
+        path, old = _path(ledger_id), await self.get(ledger_id)
+        if old is None or why not in old.missing.get(bookie_id, ()):
+            return True
+        missing = {**old.missing, bookie_id: old.missing[bookie_id] - {why}}
+        missing = {bookie: causes for bookie, causes in missing.items() if causes}
+        try:
+            if missing:
+                await self._store.set(path, _encode(missing, old.since_us, old.moves), old.version)
+            else:
+                await self._store.delete(path, old.version)
+        except FencelogError as error:
+            if error.code not in OVERTAKEN:
+                raise
+            return False
+        return True
+
     async def _add(
         self, ledger_id: int, causes: Mapping[str, frozenset[Cause]], now_us: int
     ) -> bool:

@@ -270,10 +270,14 @@ class ReplicationWorker:
         repair = LedgerRepair(
             self._tools,
             mark,
-            attempts=self._waiting.attempts(_KIND, ledger_id),
+            attempts=self._waiting.counted(_KIND, ledger_id),
             check=lambda: self._check_allowed(lock),
         )
-        await repair.run()
+        try:
+            await repair.run()
+        finally:
+            if repair.leaves_time:
+                self._waiting.count(_KIND, ledger_id, self._loop.time())
         if await self._marks.unmark(ledger_id, mark.version):
             self._progress.repaired_ledgers += 1
             _log.info("replication worker %s: ledger %d is repaired", self._worker_id, ledger_id)

@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.auditor import decommission
 from fencelog.bookie.auditor.decommission import (
     Decommissioner,
     Decommissions,
     check_not_removed,
 )
 from fencelog.bookie.auditor.decommission_core import Decommission, Phase
+from fencelog.bookie.auditor.registered import KnownBookies, read_bookies
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.replication.store import Cause
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import Fragment
+from fencelog.ledgers.metastore.port import MetadataStore, Version
 from tests.bookie.auditor.audit_stage import AuditStage
 from tests.support.metadata_nodes import overwrite_now
 
@@ -207,10 +211,13 @@ async def test_a_cancelled_decommission_leaves_the_bookie_as_it_was(stage: Audit
     await step(stage)
     await step(stage)
     await stage.marks.mark(2, missing=["b2"], why=Cause.LOST_BOOKIE, now_us=1)
+    await stage.store.create(ledger_path(MARKS_PATH, 3), b"no mark")
     await jobs.cancel("b1", stage)
     assert await jobs.get("b1") is None
     assert await stage.marks.get(1) is None
-    assert await stage.marks.get(2) is not None
+    mark = await stage.marks.get(2)
+    assert mark is not None
+    assert mark.missing == {"b2": {Cause.LOST_BOOKIE}}
     assert asked[-1] == {"do": "read_only", "on": False}
     with pytest.raises(FencelogError) as caught:
         await jobs.cancel("b1", stage)
@@ -251,6 +258,71 @@ async def test_a_step_of_a_job_that_was_cancelled_meanwhile_changes_nothing(
     assert await jobs.get("b1") is None
 
 
+async def test_a_job_that_is_cancelled_during_a_scan_marks_nothing_more(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decommission, "_LEDGERS_PER_LOOK", 2)
+    for ledger_id in range(1, 9):
+        await stage.ledger(ledger_id)
+    asked = obedient(stage, "b1")
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    await step(stage)
+    decommissioner = worker(stage)
+    original, marked = decommissioner._mark, list[int]()
+
+    async def mark(ledger_id: int, bookie_id: str) -> None:
+        if not marked:
+            await jobs.cancel("b1", stage)
+        marked.append(ledger_id)
+        await original(ledger_id, bookie_id)
+
+    setattr(decommissioner, "_mark", mark)  # noqa: B010 - a double of one method
+    with pytest.raises(FencelogError, match="was cancelled") as caught:
+        await decommissioner.step("b1")
+    assert caught.value.code is ErrorCode.METADATA_CONFLICT
+    assert marked == [1]
+    assert [ledger_id async for ledger_id in stage.marks.list_ids()] == []
+    assert asked[-1] == {"do": "read_only", "on": False}
+
+
+async def test_a_job_that_is_cancelled_before_its_bookie_is_asked_does_not_ask_it(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = obedient(stage, "b1")
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+
+    async def cancelling(store: MetadataStore) -> KnownBookies:
+        await jobs.cancel("b1", stage)
+        return await read_bookies(store)
+
+    monkeypatch.setattr(decommission, "read_bookies", cancelling)
+    with pytest.raises(FencelogError, match="was cancelled"):
+        await worker(stage).step("b1")
+    assert {"do": "read_only", "on": True} not in asked
+
+
+async def test_a_job_that_is_cancelled_while_its_bookie_is_asked_asks_it_back(
+    stage: AuditStage,
+) -> None:
+    asked = obedient(stage, "b1")
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    obey: Any = stage.bookies["b1"]
+    admin = obey.admin
+
+    async def cancelled_first(request: Any) -> dict[str, Any]:
+        obey.admin = admin
+        await jobs.cancel("b1", stage)
+        return await admin(request)  # type: ignore[no-any-return]  # a double of one method
+
+    obey.admin = cancelled_first
+    with pytest.raises(FencelogError):
+        await worker(stage).step("b1")
+    assert [request["on"] for request in asked] == [False, True, False]
+
+
 async def test_a_bookie_that_starts_during_its_removal_stops(stage: AuditStage) -> None:
     await check_not_removed(stage.store, "b1", "01" * 16)
     await stage.lose("b1")
@@ -276,8 +348,8 @@ async def test_a_bookie_that_registers_before_the_last_step_keeps_its_cookie(
     decommissioner = worker(stage)
     original = decommissioner._remainder
 
-    async def registering(job: Decommission, *, marks: bool) -> Any:
-        found = await original(job, marks=marks)
+    async def registering(job: Decommission, version: Version, *, marks: bool) -> Any:
+        found = await original(job, version, marks=marks)
         await stage.register("b1")
         return found
 

@@ -292,6 +292,22 @@ def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
     assert [item["ledger_id"] for item in ledgers.status()["waiting"]] == [400]
 
 
+def test_attempts_that_come_early_are_not_counted() -> None:
+    ledgers = WaitingLedgers()
+    assert ledgers.counted("limbo", 1) == 0
+    counted = []
+    for second in range(8):
+        ledgers.count("limbo", 1, float(second))
+        counted.append(ledgers.counted("limbo", 1))
+    assert counted == [1, 2, 2, 3, 3, 3, 3, 4]  # at 0, 1, 3 and 7 s
+    assert ledgers.counted("damage", 1) == ledgers.counted("limbo", 2) == 0
+    ledgers.count("limbo", 2, 0.0)
+    ledgers.keep("limbo", {2})
+    assert (ledgers.counted("limbo", 1), ledgers.counted("limbo", 2)) == (0, 1)
+    ledgers.done("limbo", 2)
+    assert ledgers.counted("limbo", 2) == 0
+
+
 def test_ledgers_that_wait_are_due_when_a_bookie_registers_but_not_all_the_time() -> None:
     ledgers, away = WaitingLedgers(), PostponedLedger("bookie_unavailable", "away")
     rest_s = ARRIVAL_REST_MS / 1000
@@ -304,7 +320,7 @@ def test_ledgers_that_wait_are_due_when_a_bookie_registers_but_not_all_the_time(
     assert ledgers.notice_arrivals({("b1", 5)}, 4.0)
     assert ledgers.is_due("limbo", 1, 4.0)
     ledgers.put_off("limbo", 1, away, 5.0)
-    assert ledgers.attempts("limbo", 1) == 10
+    assert ledgers.status()["waiting"][0]["attempts"] == 10
     assert not ledgers.notice_arrivals({("b1", 6)}, 6.0)  # so soon after the one before
     assert not ledgers.notice_arrivals({("b1", 6)}, 4.0 + rest_s - 0.1)
     assert not ledgers.is_due("limbo", 1, 4.0 + rest_s - 0.1)

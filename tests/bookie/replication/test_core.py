@@ -48,9 +48,21 @@ def marked(*causes: Cause, bookie: str = "b", **others: Cause) -> UnderReplicate
 
 
 def plan(
-    metadata: LedgerMetadata, mark: UnderReplicatedLedger, attempts: int = 0, **answers: Answer
+    metadata: LedgerMetadata,
+    mark: UnderReplicatedLedger,
+    attempts: int = 0,
+    *,
+    registered: str = "abcd",
+    **answers: Answer,
 ) -> RepairPlan:
-    return plan_repair(metadata, mark, answers, attempts=attempts, self_repair_attempts=3)
+    return plan_repair(
+        metadata,
+        mark,
+        answers,
+        registered=registered,
+        attempts=attempts,
+        self_repair_attempts=3,
+    )
 
 
 def test_closed_fragments_end_where_the_next_one_begins_or_the_ledger() -> None:
@@ -71,6 +83,27 @@ def test_a_bookie_that_is_lost_and_away_is_replaced_in_each_closed_fragment() ->
         Step(Action.REPLACE, FIRST, "b"),
     )
     assert plan(CLOSED, mark, a=ALL).is_done
+
+
+def test_a_lost_bookie_is_back_once_it_is_registered() -> None:
+    """One that answers without may be cut off from the metadata store; nobody would mark it again
+    when it dies."""
+    for held in (ALL, SOME, BookieEntries(Availability(), in_limbo=True)):
+        found = plan(CLOSED, marked(Cause.LOST_BOOKIE), registered="acd", b=held)
+        assert found.steps == (Step(Action.REPLACE, FIRST, "b"),)
+    for cause in (Cause.MISSING_COPIES, Cause.DAMAGED):
+        found = plan(CLOSED, marked(cause), registered="acd", b=SOME)
+        assert found.steps == (Step(Action.FILL, FIRST, "b"),)
+
+
+def test_a_bookie_that_is_left_time_is_told_from_one_that_is_not_asked() -> None:
+    limbo = BookieEntries(Availability(), in_limbo=True)
+    mark = marked(Cause.MISSING_COPIES)
+    assert plan(CLOSED, mark, b=SOME).leaves_time
+    assert plan(CLOSED, mark, b=limbo).leaves_time
+    assert not plan(CLOSED, mark, b=AWAY).leaves_time
+    assert not plan(CLOSED, mark, 3, b=SOME).leaves_time
+    assert not plan(CLOSED, marked(Cause.DECOMMISSION), b=SOME).leaves_time
 
 
 def test_what_is_unavailable_is_not_missing() -> None:

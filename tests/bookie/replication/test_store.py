@@ -234,3 +234,43 @@ async def test_a_cause_that_joins_a_move_leaves_it_there(marks: UnderReplicatedL
     assert (mark.moves, mark.is_for_balance) == (MOVES, False)
     assert mark.missing == {"b1": LOST | BALANCE, "b2": BALANCE}
     assert mark.lacking == {"b1": LOST}
+
+
+async def test_one_cause_is_withdrawn_and_the_others_stay(marks: UnderReplicatedLedgers) -> None:
+    for bookie, why in (("b1", Cause.DECOMMISSION), ("b1", Cause.DAMAGED), ("b2", Cause.PLACEMENT)):
+        await marks.mark(7, missing=[bookie], why=why, now_us=5)
+    before = await marks.get(7)
+    await marks.withdraw(7, "b3", Cause.DECOMMISSION)
+    assert await marks.get(7) == before
+    await marks.withdraw(7, "b1", Cause.DECOMMISSION)
+    found = await marks.get(7)
+    assert found is not None
+    assert before is not None
+    assert found.version != before.version
+    assert found.missing == {"b1": {Cause.DAMAGED}, "b2": {Cause.PLACEMENT}}
+    await marks.withdraw(7, "b1", Cause.DAMAGED)
+    await marks.withdraw(7, "b2", Cause.PLACEMENT)
+    assert await marks.get(7) is None
+    await marks.withdraw(7, "b1", Cause.DECOMMISSION)
+    assert await marks.get(7) is None
+
+
+@pytest.mark.parametrize("others", [(), ("b2",)])
+async def test_what_is_marked_during_a_withdrawal_stays(
+    store: MemoryMetadataStore, marks: UnderReplicatedLedgers, others: tuple[str, ...]
+) -> None:
+    """Of a mark that would go, and of one that would stay."""
+    await marks.mark(7, missing=["b1", *others], why=Cause.DECOMMISSION, now_us=5)
+    read = marks.get
+
+    async def marked_meanwhile(ledger_id: int) -> UnderReplicatedLedger | None:
+        found = await read(ledger_id)
+        marks.get = read  # type: ignore[method-assign]  # once
+        await lost(marks, bookie="b1", now_us=6)
+        return found
+
+    marks.get = marked_meanwhile  # type: ignore[method-assign]  # a race
+    await marks.withdraw(7, "b1", Cause.DECOMMISSION)
+    found = await marks.get(7)
+    assert found is not None
+    assert found.missing == {"b1": LOST, **{b: {Cause.DECOMMISSION} for b in others}}

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from fencelog.bookie.repair.copies import NoCopy
+from fencelog.bookie.replication.core import Step
 from fencelog.bookie.replication.locks import ReplicationLock, ReplicationLocks
+from fencelog.bookie.replication.repair import LedgerRepair
 from fencelog.bookie.replication.settings import change_settings
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
-from fencelog.ledgers.ledger_metadata.model import LedgerState
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.metastore.port import NO_VERSION
 from tests.bookie.replication.stage import (
     PAYLOADS,
@@ -113,6 +116,52 @@ async def test_an_open_last_fragment_is_closed_by_recovery_after_the_grace_time(
     writer.append(b"late")
     with pytest.raises(FencelogError):
         await writer.close()
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_an_old_fragment_that_waits_does_not_keep_the_last_one_open(
+    cluster: LocalCluster,
+    marks: UnderReplicatedLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    is_lost: bool,
+) -> None:
+    """Its bookie cannot be asked, or no bookie has some of its entries."""
+    writer = await cluster.write(*PAYLOADS[:20])
+    away = writer.metadata.fragments[0].bookies[0]
+    await cluster.stop(away)
+    for payload in PAYLOADS[20:]:
+        writer.append(payload)
+    await until(lambda: writer.last_add_confirmed == len(PAYLOADS) - 1)
+    _, last = writer.metadata.fragments
+    lost = last.bookies[2]
+    await writer.abandon()
+    await cluster.stop(lost)
+    if is_lost:
+        step = LedgerRepair._step
+
+        async def fails_in_the_first(
+            self: LedgerRepair, metadata: LedgerMetadata, todo: Step
+        ) -> bool:
+            if todo.fragment.first == 0:
+                raise NoCopy(writer.ledger_id, 5, {})
+            return await step(self, metadata, todo)
+
+        monkeypatch.setattr(LedgerRepair, "_step", fails_in_the_first)
+    else:
+        await mark(marks, writer.ledger_id, away, Cause.MISSING_COPIES)
+    await mark(marks, writer.ledger_id, lost)
+    worker = cluster.worker(open_ledger_grace_ms=200)
+    expected = (writer.ledger_id, "lost", 5) if is_lost else (writer.ledger_id, "unreached", None)
+    async with running(worker):
+        async with asyncio.timeout(20):
+            while True:
+                now, _ = await cluster.ledgers.get(writer.ledger_id)
+                if now.is_closed and lost not in now.last_fragment.bookies:
+                    break
+                await asyncio.sleep(0.02)
+        await until(lambda: why(worker) == [expected])
+    assert away in now.fragments[0].bookies
+    assert await marks.get(writer.ledger_id) is not None
 
 
 async def test_a_recovery_that_was_left_is_finished_before_its_mark_goes(

@@ -240,6 +240,19 @@ RARE = (
         ),
     ),
     Mutant(
+        "cancelled-while-it-marks",
+        "MAINTENANCE.md: decommission",
+        "An auditor that marks a last ledger after the decommission was cancelled leaves the mark.",
+        (
+            Edit(
+                DECOMMISSION,
+                "Decommissioner._drain_or_undo",
+                "await self._jobs.get(job.bookie_id) is None:",
+                "job.was_read_only:",
+            ),
+        ),
+    ),
+    Mutant(
         "unreadable-metadata-names-no-bookie",
         _REMOVAL,
         "Metadata that cannot be read does not hold a decommission up.",
@@ -283,6 +296,7 @@ TESTS = {
         "decommission-counts-marks",
         "decommission-renews-marks",
         "unreadable-metadata-names-no-bookie",
+        "cancelled-while-it-marks",
     ),
     f"{_FOLDER}/test_lost_bookies.py": ("marked-although-back",),
 }

@@ -58,8 +58,8 @@ RARE = (
             Edit(
                 BALANCER,
                 "BookieBalancer._marked_phase",
-                "return BalancePhase.WAITING",
-                "continue",
+                "                    return BalancePhase.WAITING\n",
+                "                    continue\n",
             ),
             Edit(
                 WORKER,

@@ -47,10 +47,9 @@ MUTANTS = (
             Edit(
                 WORKER,
                 "ReplicationWorker._repair",
-                "        await repair.run()\n"
-                "        if await self._marks.unmark(ledger_id, mark.version):\n",
-                "        if await self._marks.unmark(ledger_id, mark.version):\n"
-                "            await repair.run()\n",
+                "        try:\n            await repair.run()\n",
+                "        await self._marks.unmark(ledger_id, mark.version)\n"
+                "        try:\n            await repair.run()\n",
             ),
         ),
     ),

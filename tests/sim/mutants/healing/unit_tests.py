@@ -12,9 +12,13 @@ TESTS = {
         "unavailable-is-missing",
         "first-fragment-alone",
         "recovering-is-repaired",
+        "cut-off-is-back",
+    ),
+    "tests/bookie/replication/test_damaged_copies.py": (
+        "copied-without-a-digest",
+        "unread-is-damaged",
     ),
     "tests/bookie/replication/test_repair.py": (
-        "copied-without-a-digest",
         "named-before-copied",
         "not-compared-after-copying",
         "any-incarnation-of-the-target",
@@ -30,6 +34,7 @@ TESTS = {
     "tests/bookie/gc/test_ledgers.py": ("collected-when-just-named",),
     "tests/bookie/replication/test_worker.py": (
         "metadata-not-read-again",
+        "old-fragments-keep-a-ledger-open",
         "ensemble-change-undone",
         "unmarked-before-repaired",
         "writer-ended-at-once",
