@@ -131,6 +131,7 @@ class HealingFaults:
             if self._history.bookie(name).entries
             and not self._history.bookie(name).from_writers
             and not self._is_in_use(name)
+            and not self._has_the_last_copies(name)
         ]
         if not targets:
             return False
@@ -173,6 +174,20 @@ class HealingFaults:
             for fragment in versions[-1].fragments
             if not versions[-1].is_closed
         )
+
+    def _has_the_last_copies(self, target: str) -> bool:
+        """Tell whether the copies that the target was given may be the last ones that a ledger names:
+        another member is lost for good, and a wrong mark has moved the place of a third one."""
+        given = {ledger_id for ledger_id, _ in self._history.bookie(target).entries}
+        given &= {ledger_id for ledger_id, _ in self._history.marked_at_random}
+        named = {
+            bookie
+            for ledger_id in given
+            for fragment in self._history.metadata[ledger_id][-1].fragments
+            for bookie in fragment.bookies
+        }
+        machines = [self._cluster.bookies.get(bookie) for bookie in named]
+        return any(machine is None or machine.is_held_down for machine in machines)
 
     def _delete(self, ledger_ids: Iterable[int]) -> bool:
         """Delete one of these ledgers that is closed."""
