@@ -55,7 +55,10 @@ class CursorReconciler:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(SUBSCRIPTION_LOOK_MS / 1000)
-            await self.reconcile()
+            try:
+                await self.reconcile()
+            except Exception:  # a bug must not leave all later subscriptions without cursors
+                log.exception("cursors not compared")
 
     async def reconcile(self) -> None:
         """Examine all partitions once. Failed steps are repeated the next time. Never raises."""

@@ -262,6 +262,8 @@ class Sweeper:
                 await self._sweep.sweep_if_due(self._interval_s)
             except FencelogError as error:
                 log.warning("sweep: %s", error)
+            except Exception:  # a bug must not end all later sweeps
+                log.exception("sweep")
 
 
 @dataclass(slots=True)

@@ -129,7 +129,13 @@ class LedgerFactory:
 
         The refusal is final (the version has moved on), so a list without it will stay without.
         """
-        await ledger.writer.abandon()
         if lost.ledger_list is None or ledger.ledger_id not in lost.ledger_list.ledgers:
-            with suppress(FencelogError):  # an empty ledger that is on no list may stay behind
-                await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone
+            await self.drop(ledger)
+        else:
+            await ledger.writer.abandon()
+
+    async def drop(self, ledger: OpenLedger) -> None:
+        """Remove a ledger that no list names, or ever will."""
+        await ledger.writer.abandon()
+        with suppress(FencelogError):  # an empty ledger that is on no list may stay behind
+            await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone

@@ -34,9 +34,12 @@ from fencelog.broker.log.effects import (
 from fencelog.broker.log.wakeup import Wakeup
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.read.log_reader import LogReader
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change
+
+_TOO_LONG = (ErrorCode.BAD_REQUEST, ErrorCode.LIMIT_REACHED)
+"""Refusals of a list before anything is sent to the metadata store."""
 
 
 @dataclass(slots=True, eq=False)
@@ -165,8 +168,10 @@ class StepRunner:
         except LedgerListLost as lost:
             await self._discard(lost)
             raise
-        except FencelogError:  # it was not made, and may be made again
+        except FencelogError as error:  # it was not made, and may be made again
             self._listing = None
+            if seals is None and error.code in _TOO_LONG:  # a roll, for which another follows
+                await self._drop(ledger)
             raise
         self._listing = None
         if adoption is None:
@@ -180,6 +185,12 @@ class StepRunner:
             self._adopted(adoption)
             if seals not in self._node.ledger_list.ledgers:
                 adoption.dropped = seals
+
+    async def _drop(self, ledger: OpenLedger) -> None:
+        """Delete a new ledger that the core forgets."""
+        self._open.remove(ledger)
+        del self.ledgers[ledger.ledger_id]
+        await self._factory.drop(ledger)
 
     async def _discard(self, lost: LedgerListLost) -> None:
         if self._listing is not None:

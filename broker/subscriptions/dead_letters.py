@@ -65,8 +65,8 @@ class DeadLetterForwarder:
                 subscription.skip(done)
                 subscription.acked(done)
             failed = [error for error in errors if error is not None]
+            subscription.forward_error = failed[0] if failed else None
             if failed:
-                subscription.forward_error = failed[0]
                 log.warning(
                     "%s: %d messages of partition %d cannot be forwarded yet: %s",
                     subscription.info.name,

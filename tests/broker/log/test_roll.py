@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from fencelog.broker.append.pending import AppendFuture
+from fencelog.broker.ledger_list import store
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
@@ -38,6 +40,28 @@ async def test_a_log_rolls_by_entries_and_keeps_its_offsets(
     ledger_list = (await stage.node()).ledger_list
     assert [s.base_offset for s in ledger_list.segments] == [0, 2, 4, 6, 8]
     assert [s.sealed.entries for s in ledger_list.segments if s.sealed] == [2, 2, 2, 2]
+
+
+async def test_a_ledger_whose_listing_is_refused_is_deleted_and_the_roll_is_made_later(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list has grown too long for its node; the retention makes room."""
+    log = await stage.open(max_entries=1)
+
+    def too_long(ledger_list: LedgerList) -> bytes:
+        raise FencelogError(ErrorCode.BAD_REQUEST, "too long")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "encode_ledger_list", too_long)
+        await log.append_message(message(0))
+        await until(lambda: "delete 2" in ledgers.log)
+        await log.append_message(message(1))
+    assert [s.ledger_id for s in (await stage.node()).ledger_list.segments] == [1]
+    monkeypatch.setattr(log._writer._core._rolls, "_not_before_s", 0.0)
+    await log.append_message(message(2))
+    await until(lambda: "close 1" in ledgers.log)
+    await log.append_message(message(3))
+    assert [s.ledger_id for s in (await stage.node()).ledger_list.segments][:2] == [1, 3]
 
 
 async def test_an_old_ledger_is_closed_before_the_next_roll_begins(

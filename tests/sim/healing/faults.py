@@ -176,8 +176,9 @@ class HealingFaults:
         )
 
     def _has_the_last_copies(self, target: str) -> bool:
-        """Tell whether the copies that the target was given may be the last ones that a ledger names:
-        another member is lost for good, and a wrong mark has moved the place of a third one."""
+        """Tell whether the copies that the target was given may be the last ones that a ledger
+        names: another member is lost for good, and a wrong mark has moved the place of a third
+        one."""
         given = {ledger_id for ledger_id, _ in self._history.bookie(target).entries}
         given &= {ledger_id for ledger_id, _ in self._history.marked_at_random}
         named = {

@@ -10,6 +10,7 @@ from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import balance as mutants_balance
 from tests.sim.mutants.healing import marks as mutants_marks
+from tests.sim.mutants.healing import parts as mutants_healing_parts
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
@@ -111,6 +112,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,
     *mutants_replication.RARE,
+    *mutants_healing_parts.MUTANTS,
     *mutants_replay.BOOT,
     *mutants_seldom.RARE,
     *mutants_storage.DECAYED_HEADERS,

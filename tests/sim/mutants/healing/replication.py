@@ -325,46 +325,6 @@ MUTANTS = (
 
 RARE = (
     Mutant(
-        "cut-off-is-back",
-        "MAINTENANCE.md: re-replication",
-        "A lost bookie that answers without being registered loses its marks, and gets none when "
-        "it dies.",
-        (
-            Edit(
-                CORE,
-                "_needed",
-                "is_back = is_registered and not isinstance(answer, FencelogError)",
-                "is_back = not isinstance(answer, FencelogError)",
-            ),
-        ),
-    ),
-    Mutant(
-        "unread-is-damaged",
-        "unknown is not no",
-        "A bookie that is not reached while its copies are verified is replaced.",
-        (
-            Edit(
-                REPAIR,
-                "LedgerRepair._is_well",
-                "error.reason is MissingReason.UNREACHED and not error.is_damaged",
-                "self._attempts < 0",
-            ),
-        ),
-    ),
-    Mutant(
-        "old-fragments-keep-a-ledger-open",
-        "MAINTENANCE.md: re-replication",
-        "The last fragment of a ledger without a writer waits for the others.",
-        (
-            Edit(
-                REPAIR,
-                "LedgerRepair.run",
-                "if plan.needs_close:",
-                "if plan.needs_close and why is None:",
-            ),
-        ),
-    ),
-    Mutant(
         # Marks that are newer than what the worker's server shows are those of a lost bookie, which
         # the auditor makes again.
         "repaired-by-a-lagging-server",
