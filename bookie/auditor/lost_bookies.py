@@ -23,7 +23,8 @@ _LEDGERS_PER_LOOK = 256
 
 @dataclass(slots=True)
 class BookieCheck:
-    """The result of a bookie check. ``named``: how many ledgers name each bookie."""
+    """The result of a bookie check. ``named``: how many ledgers name each bookie; ``lost``: the
+    bookies whose ledgers are all marked, since they were lost at every look."""
 
     ledgers: int = 0
     marked: int = 0
@@ -61,6 +62,7 @@ async def check_bookies(
             continue
         if due == 0:
             gone, due = await _still_lost(store, lost), _LEDGERS_PER_LOOK
+            result.lost &= gone
             missing = members & gone
             if not missing:
                 continue

@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.auditor import auditor as auditor_module
+from fencelog.bookie.auditor import lost_bookies
 from fencelog.bookie.auditor.audit_store import AuditStore
 from fencelog.bookie.auditor.auditor import Auditor, AuditorConfig
 from fencelog.bookie.auditor.decommission import Decommissions
+from fencelog.bookie.auditor.placement_marks import PlacementCheck
 from fencelog.bookie.auditor.schedule_core import CheckName
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.replication.settings import change_settings
+from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from tests.bookie.auditor.audit_stage import AuditStage
 
@@ -95,6 +100,53 @@ async def test_a_bookie_that_is_lost_again_is_marked_again(stage: AuditStage) ->
         await stage.lose("b1")
         await asyncio.sleep(80)
         assert await marked(stage) == [1]
+
+
+async def test_a_bookie_that_is_lost_during_a_scan_is_marked_by_the_next(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.ledger(1)
+    await stage.ledger(2, "b2 b3 b4")
+    scan = lost_bookies.check_bookies
+
+    async def slow_scan(*arguments: Any, **options: Any) -> lost_bookies.BookieCheck:
+        found = await scan(*arguments, **options)
+        await asyncio.sleep(100)
+        return found
+
+    monkeypatch.setattr(auditor_module, "check_bookies", slow_scan)
+    async with auditing(stage, lost_bookie_grace_ms=60_000):
+        await stage.lose("b1")
+        await asyncio.sleep(30)
+        await stage.lose("b2")
+        await asyncio.sleep(100)
+        assert await marked(stage) == [1]
+        await asyncio.sleep(200)
+        assert await marked(stage) == [1, 2]
+
+
+async def test_a_scan_marks_nothing_more_once_it_is_turned_off(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_bookies, "_LEDGERS_PER_LOOK", 1)
+    for ledger_id in range(1, 9):
+        await stage.ledger(ledger_id)
+    mark = UnderReplicatedLedgers.mark
+
+    async def mark_and_turn_off(self: UnderReplicatedLedgers, *ids: int, **why: Any) -> None:
+        await mark(self, *ids, **why)
+        await change_settings(stage.store, is_disabled=True)
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(UnderReplicatedLedgers, "mark", mark_and_turn_off)
+    async with auditing(stage, lost_bookie_grace_ms=10_000):
+        await stage.lose("b1")
+        await asyncio.sleep(100)
+        assert await marked(stage) == [1]
+        monkeypatch.setattr(UnderReplicatedLedgers, "mark", mark)
+        await change_settings(stage.store, is_disabled=False)
+        await asyncio.sleep(10)
+        assert await marked(stage) == list(range(1, 9))
 
 
 async def test_the_grace_time_is_changed_while_it_runs(stage: AuditStage) -> None:
@@ -203,6 +255,30 @@ async def test_a_check_that_fails_for_good_is_a_result(stage: AuditStage) -> Non
         await audits.request([CheckName.LEDGERS])
         await asyncio.sleep(5)
         assert "nonsense" in (await audits.results())[CheckName.LEDGERS]["error"]
+
+
+async def test_a_check_that_fails_for_now_is_made_again_and_no_result(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+
+    async def fails_once(*_: Any, **__: Any) -> PlacementCheck:
+        made.append("")
+        if len(made) == 1:
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
+        return PlacementCheck()
+
+    monkeypatch.setattr(auditor_module, "check_placement", fails_once)
+    audits = AuditStore(stage.store)
+    async with auditing(stage) as auditor:
+        await audits.request([CheckName.PLACEMENT])
+        await asyncio.sleep(1)
+        assert (len(made), auditor.running) == (1, None)
+        assert await audits.results() == {}
+        assert await audits.requested() is not None
+        await asyncio.sleep(10)
+        assert len(made) == 2
+        assert "error" not in (await audits.results())[CheckName.PLACEMENT]
 
 
 async def test_results_that_cannot_be_read_are_none(stage: AuditStage) -> None:

@@ -12,6 +12,7 @@ from fencelog.bookie.repair import backoff, copies
 from fencelog.bookie.replication import repair
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import read_run_header
 from tests.bookie.replication.stage import (
     PAYLOADS,
     Hooked,
@@ -70,6 +71,33 @@ async def test_damaged_copies_move_to_another_bookie_if_their_own_does_not_repai
     now, _ = await cluster.ledgers.get(metadata.ledger_id)
     assert named[0] not in now.fragments[0].bookies
     assert now.fragments[0].bookies[1:] == metadata.fragments[0].bookies[1:]
+    await check_copies(cluster, metadata.ledger_id, PAYLOADS)
+
+
+@pytest.mark.parametrize("first_damaged", [0, 21, 59])
+async def test_a_damaged_copy_is_found_wherever_it_is_on_a_striped_bookie(
+    cluster: LocalCluster,
+    marks: UnderReplicatedLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    first_damaged: int,
+) -> None:
+    """Its entries are many ranges, and each of them is read."""
+    monkeypatch.setattr(repair, "SELF_REPAIR_ATTEMPTS", 0)
+    metadata = await closed(cluster, *PAYLOADS, ensemble=4, copies=3)
+    rotten = "b1" if "b1" in metadata.fragments[0].bookies else "b2"
+
+    class Rotten(Hooked):
+        async def read(self, ledger_id: int, first: int, **options: Any) -> Any:
+            reply = await super().read(ledger_id, first, **options)
+            is_there = read_run_header(reply.run).last_entry_id >= first_damaged
+            return replace(reply, run=damaged(reply.run)) if is_there else reply
+
+    Rotten(cluster, rotten)
+    await mark(marks, metadata.ledger_id, rotten, Cause.DAMAGED)
+    async with running(cluster.worker()):
+        await healed(marks)
+    now, _ = await cluster.ledgers.get(metadata.ledger_id)
+    assert rotten not in now.fragments[0].bookies
     await check_copies(cluster, metadata.ledger_id, PAYLOADS)
 
 

@@ -1,4 +1,4 @@
-"""Wrong repairs of a ledger, which tests of the replication worker detect."""
+"""Wrong repairs and audits, which tests of replication workers and auditors detect."""
 
 from __future__ import annotations
 
@@ -48,6 +48,33 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "marked-as-far-as-it-went",
+        "MAINTENANCE.md: the auditor",
+        "Bookies whose ledgers a scan stopped marking, as they were back or self-healing was off, "
+        "count as marked when they are lost again.",
+        (
+            Edit(
+                "fencelog.bookie.auditor.lost_bookies",
+                "check_bookies",
+                "            result.lost &= gone\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "cancelled-while-it-marks",
+        "MAINTENANCE.md: decommission",
+        "An auditor that marks a last ledger after the decommission was cancelled leaves the mark.",
+        (
+            Edit(
+                "fencelog.bookie.auditor.decommission",
+                "Decommissioner._drain_or_undo",
+                "await self._jobs.get(job.bookie_id) is None:",
+                "job.was_read_only:",
+            ),
+        ),
+    ),
 )
 """Mutants that no history shows: it takes a bookie that is cut off from the metadata store alone
-and dies later, or a reading that fails for minutes."""
+and dies later, a reading that fails for minutes, or a change of mind amid a scan."""
