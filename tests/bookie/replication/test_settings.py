@@ -15,9 +15,12 @@ from fencelog.bookie.replication.settings import (
     read_settings,
     watch_settings,
 )
+from fencelog.bookie.replication.store import UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Version, Versioned
+from tests.bookie.replication.stage import PAYLOADS, closed, mark
+from tests.support.local_cluster import LocalCluster
 from tests.support.metadata_nodes import overwrite
 
 
@@ -113,3 +116,12 @@ async def test_an_error_of_the_store_is_passed_on(
     with pytest.raises(FencelogError) as caught:
         await change_settings(store, is_disabled=True)
     assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+
+
+async def test_nothing_is_repaired_before_the_settings_are_known(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers
+) -> None:
+    metadata = await closed(cluster, *PAYLOADS)
+    await mark(marks, metadata.ledger_id, metadata.fragments[0].bookies[0])
+    await cluster.worker().check()
+    assert await marks.get(metadata.ledger_id) is not None

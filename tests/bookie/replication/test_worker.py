@@ -234,15 +234,6 @@ async def test_a_deleted_ledger_is_not_marked_any_more(
         await healed(marks)
 
 
-async def test_nothing_is_repaired_before_the_settings_are_known(
-    cluster: LocalCluster, marks: UnderReplicatedLedgers
-) -> None:
-    metadata = await closed(cluster, *PAYLOADS)
-    await mark(marks, metadata.ledger_id, metadata.fragments[0].bookies[0])
-    await cluster.worker().check()
-    assert await marks.get(metadata.ledger_id) is not None
-
-
 async def test_turning_it_off_stops_between_copies(
     cluster: LocalCluster, marks: UnderReplicatedLedgers
 ) -> None:
