@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fencelog.bookie.auditor import lost_bookies
 from fencelog.bookie.auditor.lost_bookies import check_bookies
+from fencelog.bookie.auditor.registered import read_bookies
 from fencelog.bookie.replication.store import Cause
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from tests.bookie.auditor.audit_stage import AuditStage
@@ -80,3 +84,26 @@ async def test_a_mark_that_cannot_be_read_ends_nothing(stage: AuditStage) -> Non
     found = await check_bookies(stage.store, host=stage.host, lost=lambda: {"b1"})
     assert found.marked == 1
     assert await stage.marks.get(2) is not None
+
+
+async def test_registrations_that_were_read_in_two_sessions_prove_nothing(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of cookies is the oldest part; what was seen before a session ended may be older
+    than the next session."""
+    children = stage.store.children
+
+    async def in_the_next_session(path: str) -> list[str]:
+        names = await children(path)
+        stage.store.disconnect()
+        stage.store.expire()
+        stage.store.reconnect()
+        await asyncio.sleep(1)
+        return names
+
+    before = stage.store.session_id
+    monkeypatch.setattr(stage.store, "children", in_the_next_session)
+    with pytest.raises(FencelogError) as caught:
+        await read_bookies(stage.store)
+    assert stage.store.session_id != before
+    assert caught.value.code.retryable

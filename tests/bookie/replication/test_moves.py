@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.bookie.replication.settings import change_settings
+from fencelog.bookie.replication.settings import AutorecoverySettings, change_settings
 from fencelog.bookie.replication.store import Cause, FragmentMove, UnderReplicatedLedgers
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from tests.bookie.replication.stage import (
@@ -241,3 +241,14 @@ async def test_a_mark_stays_while_the_metadata_store_is_away(
         await healed(marks)
         assert worker.status()["dropped_moves"] == 0
     assert await bookies_of(cluster, metadata) == (target, *named[1:])
+
+
+@pytest.mark.parametrize(
+    ("rate", "of_repairs", "expected"), [(5, 3, 3), (3, 5, 3), (3, None, 3), (None, 3, 3)]
+)
+async def test_moves_are_never_faster_than_repairs(
+    cluster: LocalCluster, rate: int | None, of_repairs: int | None, expected: int
+) -> None:
+    moves = cluster.worker()._moves
+    moves.set_rate(AutorecoverySettings(balance_bytes_per_s=rate), of_repairs)
+    assert (moves._pace.bytes_per_s, moves.is_on) == (expected, rate is not None)

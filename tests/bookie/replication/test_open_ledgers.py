@@ -22,6 +22,8 @@ from tests.support.until import until_found
 GRACE_MS = 200
 AFTER_S = 0.25
 
+LOST = frozenset({Cause.LOST_BOOKIE})
+
 
 def opened(cluster: LocalCluster) -> OpenLedgers:
     return OpenLedgers(
@@ -33,10 +35,13 @@ def opened(cluster: LocalCluster) -> OpenLedgers:
     )
 
 
-async def is_closed(cluster: LocalCluster, ledgers: OpenLedgers, ledger_id: int) -> bool:
-    """Try to close the ledger, whose first bookie is marked as lost; tell whether that was done."""
+async def is_closed(
+    cluster: LocalCluster, ledgers: OpenLedgers, ledger_id: int, *also: str
+) -> bool:
+    """Try to close the ledger, whose first bookie is marked as lost, as are the bookies ``also``;
+    tell whether that was done."""
     metadata, version = await cluster.ledgers.get(ledger_id)
-    lost = {metadata.last_fragment.bookies[0]: frozenset({Cause.LOST_BOOKIE})}
+    lost = dict.fromkeys((metadata.last_fragment.bookies[0], *also), LOST)
     mark = UnderReplicatedLedger(ledger_id, lost, 1, NO_VERSION)
     try:
         await ledgers.close(metadata, version, mark)
@@ -137,4 +142,17 @@ async def test_no_writer_is_ended_where_there_is_nothing_to_copy_to(
         await is_closed(cluster, ledgers, writer.ledger_id)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_BOOKIES
     assert (await cluster.ledgers.get(writer.ledger_id))[0].state is LedgerState.OPEN
+    await writer.abandon()
+
+
+async def test_a_bookie_that_is_lost_itself_is_nothing_to_copy_to(
+    cluster: LocalCluster, writer: LedgerWriter
+) -> None:
+    ledgers = opened(cluster)
+    spares = {*cluster.bookies} - {*writer.metadata.last_fragment.bookies}
+    assert not await is_closed(cluster, ledgers, writer.ledger_id, *spares)
+    await asyncio.sleep(AFTER_S)
+    with pytest.raises(FencelogError) as caught:
+        await is_closed(cluster, ledgers, writer.ledger_id, *spares)
+    assert caught.value.code is ErrorCode.NOT_ENOUGH_BOOKIES
     await writer.abandon()
