@@ -138,7 +138,8 @@ class RecoveredBookie(BaseModel):
 
 
 class DecommissionState(BaseModel):
-    """A bookie that is leaving. ``phase``: ``draining``; ``drained``: stop it; ``removing``."""
+    """A bookie that is leaving. ``phase``: ``draining``; ``drained``: stop it; ``removing``;
+    ``cancelling``: it stays."""
 
     bookie_id: str
     since_us: int

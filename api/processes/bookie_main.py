@@ -26,6 +26,7 @@ from fencelog.api.processes.lifecycle import Running
 from fencelog.api.processes.traces.options import process_spans
 from fencelog.api.server.health import Health
 from fencelog.bookie.auditor.decommission import Decommissions, check_not_removed
+from fencelog.bookie.auditor.decommission_core import Phase
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.disk.space import BY_DISK, smallest_disk_bytes
@@ -253,7 +254,8 @@ def _check_rack(rack: str) -> None:
 async def _make_read_only_if_leaving(bookie: Bookie, decommissions: Decommissions | None) -> None:
     """Make a bookie read-only before it listens, if it is leaving: until its auditor sees it,
     writers would choose it."""
-    if decommissions is not None and await decommissions.get(bookie.bookie_id) is not None:
+    found = None if decommissions is None else await decommissions.get(bookie.bookie_id)
+    if found is not None and found[0].phase is not Phase.CANCELLING:
         bookie.is_read_only = True
 
 

@@ -100,6 +100,7 @@ class Auditor:
         self._marked_lost: frozenset[str] = frozenset()
         self._named: frozenset[str] = frozenset()
         """The bookies that metadata named at the last scan, those without a cookie included."""
+        self._has_scanned = False
         self._scanning = asyncio.Lock()
         self._first_check_us = 0
         self._look = asyncio.Event()
@@ -115,6 +116,7 @@ class Auditor:
         """Audit until cancelled. Raises FencelogError: METADATA_UNAVAILABLE, if the store is away
         at the start."""
         self._absences, self._marked_lost = Absences(), frozenset()
+        self._has_scanned = False
         self._first_check_us = self._host.now_us() + self._config.first_check_delay_ms * 1000
         self._settings = await read_settings(self._store)
         watches = [
@@ -219,7 +221,7 @@ class Auditor:
     async def _check_bookies(self) -> dict[str, Any]:
         async with self._scanning:
             found = await check_bookies(self._store, host=self._host, lost=self._lost_if_enabled)
-        self._named = frozenset(found.named)
+        self._named, self._has_scanned = frozenset(found.named), True
         self._marked_lost |= found.lost & self._lost()
         self.lost_bookie_marks += found.marked
         return found.to_json()
@@ -241,10 +243,12 @@ class Auditor:
         finished = {
             name: result["finished_us"]
             for name, result in results.items()
-            if isinstance(result.get("finished_us"), int)
+            if isinstance(result.get("finished_us"), int) and "skipped" not in result
         }
+        if not self._has_scanned:  # bookies without a cookie are known by a scan of its own
+            finished.pop(CheckName.BOOKIES, None)
         due, wait_us = next_check(
-            self._config.intervals_ms,
+            {n: ms for n, ms in self._config.intervals_ms.items() if not self._is_held(n)},
             finished,
             began_us=self._first_check_us,
             now_us=self._host.now_us(),
@@ -255,6 +259,10 @@ class Auditor:
         await _wait(self._check_wakeup, min(wait_us / 1_000_000, 3600.0))
         return 0.0
 
+    def _is_held(self, name: CheckName) -> bool:
+        """Tell whether a check would mark ledgers while that is off."""
+        return self._settings.is_disabled and name is not CheckName.CLUSTER
+
     async def _make(self, name: CheckName) -> None:
         """Make a check, and store its result."""
         makers = {
@@ -263,8 +271,7 @@ class Auditor:
             CheckName.CLUSTER: self._check_cluster,
             CheckName.PLACEMENT: self._check_placement,
         }
-        marks = name is not CheckName.CLUSTER
-        if marks and self._settings.is_disabled:
+        if self._is_held(name):
             result: dict[str, Any] = {"skipped": "self-healing is off"}
         else:
             self.running, began = name, self._loop.time()

@@ -8,8 +8,10 @@ metadata that is not older than the moment at which the bookie was seen to be st
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
 from fencelog.bookie.auditor.decommission_core import (
     Decommission,
@@ -24,9 +26,10 @@ from fencelog.bookie.auditor.limits import MIN_RACKS_PER_WRITE_SET
 from fencelog.bookie.auditor.registered import KnownBookies, read_bookies
 from fencelog.bookie.auditor.scan import bookies_of, scan_ledgers
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
-from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
+from fencelog.bookie.replication.store import OVERTAKEN, Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.update import retry_pauses
 from fencelog.ledgers.metastore.port import MetadataStore, Version
 from fencelog.ledgers.metastore.until_known import until_known
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -76,10 +79,16 @@ class Decommissions:
         """Begin the decommission of a bookie, running or dead; one that has begun goes on.
 
         Raises FencelogError: BAD_REQUEST where there is no such bookie, or where the others could
-        not hold all ledgers without it: nothing was changed then; METADATA_UNAVAILABLE,
-        METADATA_UNKNOWN (safe to repeat), CORRUPT.
+        not hold all ledgers without it: nothing was changed then; METADATA_CONFLICT while an
+        earlier one is being cancelled; METADATA_UNAVAILABLE, METADATA_UNKNOWN (safe to repeat),
+        CORRUPT.
         """
         if (found := await self.get(bookie_id)) is not None:
+            if found[0].phase is Phase.CANCELLING:
+                raise FencelogError(
+                    ErrorCode.METADATA_CONFLICT,
+                    f"the last decommission of bookie {bookie_id} is still being cancelled",
+                )
             return found[0]
         known = await read_bookies(self._store)
         if known.is_gone(bookie_id):
@@ -126,21 +135,32 @@ class Decommissions:
         Raises FencelogError: NOT_FOUND; METADATA_CONFLICT where its cookie may be about to go;
         METADATA_UNAVAILABLE, METADATA_UNKNOWN (safe to repeat).
         """
-        found = await self.get(bookie_id)
-        if found is None:
-            raise FencelogError(ErrorCode.NOT_FOUND, f"bookie {bookie_id} is not being removed")
-        job, version = found
-        if job.phase is Phase.REMOVING:
-            raise FencelogError(
-                ErrorCode.METADATA_CONFLICT,
-                f"bookie {bookie_id} is stopped, and its cookie may be gone at any moment; if it "
-                "is started in time, its decommission can be cancelled",
-            )
-        await self.remove(bookie_id, version)
+        pauses = retry_pauses()
+        while True:
+            found = await self.get(bookie_id)
+            if found is None:
+                raise FencelogError(ErrorCode.NOT_FOUND, f"bookie {bookie_id} is not being removed")
+            job, version = found
+            if job.phase is Phase.CANCELLING:
+                break  # by a call that ended early
+            if job.phase is Phase.REMOVING:
+                raise FencelogError(
+                    ErrorCode.METADATA_CONFLICT,
+                    f"bookie {bookie_id} is stopped, and its cookie may be gone at any moment; if "
+                    "it is started in time, its decommission can be cancelled",
+                )
+            cancelling = replace(job, phase=Phase.CANCELLING)
+            try:  # from here on an auditor completes it, whatever becomes of this call
+                await until_known(partial(self.write, cancelling, version))
+            except FencelogError as error:
+                if error.code not in OVERTAKEN:
+                    raise
+                await asyncio.sleep(next(pauses))  # an auditor has carried it on, or this call has
         await self.undo(job, bookies)
+        await self.remove(bookie_id, version)
 
     async def undo(self, job: Decommission, bookies: BookieDirectory) -> None:
-        """Take back what the steps of a decommission have done that is no more. Raises
+        """Take back what the steps of a decommission have done. It may be repeated. Raises
         FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
         bookie_id, marks = job.bookie_id, UnderReplicatedLedgers(self._store)
         async for mark in marks.list(lambda error: _log.error("decommission: %s", error.detail)):
@@ -213,6 +233,10 @@ class Decommissioner:
         if found is None:
             return None
         job, version = found
+        if job.phase is Phase.CANCELLING:
+            await self._jobs.undo(job, self._bookies)
+            await self._jobs.remove(bookie_id, version)
+            return None
         known = await read_bookies(self._store)
         if job.phase is not Phase.REMOVING:
             return await self._drain_or_undo(job, version, known)
@@ -232,9 +256,10 @@ class Decommissioner:
         try:
             return await self._drain(job, version, known)
         except FencelogError as error:
-            overtaken = (ErrorCode.METADATA_CONFLICT, ErrorCode.METADATA_NOT_FOUND)
-            if error.code in overtaken and await self._jobs.get(job.bookie_id) is None:
-                await self._jobs.undo(job, self._bookies)
+            if error.code in OVERTAKEN:
+                found = await self._jobs.get(job.bookie_id)
+                if found is None or found[0].phase is Phase.CANCELLING:
+                    await self._jobs.undo(job, self._bookies)
             raise
 
     async def _check_goes_on(self, job: Decommission, version: Version) -> None:
@@ -281,6 +306,7 @@ class Decommissioner:
         """Count what is left in metadata, none of it older than this call; mark it on the way.
         Raises METADATA_CONFLICT where the job does not go on meanwhile."""
         unreadable: list[int] = []
+        corrupt: FencelogError | None = None
         remainder = Remainder(self._host.now_us())
         async for metadata in scan_ledgers(self._store, unreadable=unreadable):
             if job.bookie_id not in bookies_of(metadata):
@@ -289,7 +315,14 @@ class Decommissioner:
             if marks:
                 if remainder.ledgers % _LEDGERS_PER_LOOK == 0:
                     await self._check_goes_on(job, version)
-                await self._mark(metadata.ledger_id, job.bookie_id)
+                try:
+                    await self._mark(metadata.ledger_id, job.bookie_id)
+                except FencelogError as error:  # of one ledger; it is counted, and holds up the end
+                    if error.code is not ErrorCode.CORRUPT:
+                        raise
+                    corrupt = error
+        if corrupt is not None:
+            _log.error("decommission of bookie %s: %s", job.bookie_id, corrupt.detail)
         return replace(remainder, unreadable=len(unreadable))
 
     async def _mark(self, ledger_id: int, bookie_id: str) -> None:

@@ -3,6 +3,7 @@
 DRAINING   its ledgers are marked, workers copy them to other bookies
 DRAINED    no metadata names it any more, but it still runs: stop it
 REMOVING   it is stopped: if all metadata, read once more, names it nowhere, its cookie goes
+CANCELLING it stays: its marks go, and it takes adds again
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Phase(Enum):
     DRAINING = "draining"
     DRAINED = "drained"
     REMOVING = "removing"
+    CANCELLING = "cancelling"
 
 
 @dataclass(frozen=True, slots=True)

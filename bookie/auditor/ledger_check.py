@@ -8,6 +8,7 @@ bookie should have of each fragment, and a share of the others, each verified by
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -39,6 +40,8 @@ from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 _RANGES_AT_ONCE = 1024
 """Number of ranges gone through in one turn of the event loop, about a millisecond."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -127,10 +130,18 @@ class LedgerCheck:
             return
         if latest.fragments != metadata.fragments:
             return
-        for bookies, why in ((missing, Cause.MISSING_COPIES), (damaged, Cause.DAMAGED)):
-            if bookies:
-                now_us = self._host.now_us()
-                await self._marks.mark(ledger_id, missing=sorted(bookies), why=why, now_us=now_us)
+        try:
+            for bookies, why in ((missing, Cause.MISSING_COPIES), (damaged, Cause.DAMAGED)):
+                if bookies:
+                    now_us = self._host.now_us()
+                    named = sorted(bookies)
+                    await self._marks.mark(ledger_id, missing=named, why=why, now_us=now_us)
+        except FencelogError as error:
+            if error.code is not ErrorCode.CORRUPT:
+                raise
+            _log.error("ledger %d is not marked: %s", ledger_id, error.detail)
+            self.result.unreadable += 1
+            return
         self.result.marked += 1
         self.result.damaged += bool(damaged)
 

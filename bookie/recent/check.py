@@ -275,7 +275,13 @@ class RecentCheck:
             return
         if latest.fragments != seen.fragments or latest.state is LedgerState.IN_RECOVERY:
             return
-        mark = await self._marks.get(seen.ledger_id)
+        try:
+            mark = await self._marks.get(seen.ledger_id)
+        except FencelogError as error:
+            if error.code is not ErrorCode.CORRUPT:
+                raise
+            _log.error("ledger %d is not marked: %s", seen.ledger_id, error.detail)
+            return
         marked = {} if mark is None else mark.missing
         missing = sorted(b for b in accused if Cause.MISSING_COPIES not in marked.get(b, ()))
         if missing:

@@ -129,7 +129,7 @@ def plan_repair(
     attempts: int,
     self_repair_attempts: int,
 ) -> RepairPlan:
-    """Return what the ledger needs. ``answers``: those of the marked bookies that closed fragments
+    """Return what the ledger needs. ``answers``: those of the marked bookies that fragments
     name. ``registered``: the bookies that are. ``attempts``: how many have left a bookie its own
     repair so far; from ``self_repair_attempts`` on, a bookie that lacks entries is replaced even if
     it answers."""
@@ -155,7 +155,8 @@ def plan_repair(
                 steps.append(Step(found, fragment, bookie_id))
             elif found is not None:
                 waits[found] = None
-    return RepairPlan(tuple(steps), tuple(waits), _needs_close(metadata, mark))
+    leaving = leaving_bookies(mark, answers, registered)
+    return RepairPlan(tuple(steps), tuple(waits), _needs_close(metadata, mark, leaving))
 
 
 def _moves(fragments: list[ClosedFragment], mark: UnderReplicatedLedger) -> Iterator[Step]:
@@ -182,8 +183,7 @@ def _needed(
 ) -> Action | Wait | None:
     if Cause.DECOMMISSION in causes:
         return Action.REPLACE
-    is_back = is_registered and not isinstance(answer, FencelogError)
-    if Cause.LOST_BOOKIE in causes and not is_back:
+    if Cause.LOST_BOOKIE in causes and not _is_back(answer, is_registered=is_registered):
         # One that answers and is not registered is cut off from the metadata store. The auditor
         # would not mark it again if it died: it is lost already.
         return Action.REPLACE
@@ -202,7 +202,30 @@ def _needed(
     return Action.SPREAD if Cause.PLACEMENT in causes else None
 
 
-def _needs_close(metadata: LedgerMetadata, mark: UnderReplicatedLedger) -> bool:
+def _is_back(answer: Answer | None, *, is_registered: bool) -> bool:
+    """Tell whether a bookie that was lost is part of the cluster again."""
+    return is_registered and isinstance(answer, BookieEntries)
+
+
+def leaving_bookies(
+    mark: UnderReplicatedLedger, answers: Mapping[str, Answer], registered: Container[str]
+) -> frozenset[str]:
+    """Return the marked bookies whose places others have to take, whatever they have: those that
+    are lost, and not back, and those that are to leave the cluster."""
+    return frozenset(
+        bookie
+        for bookie, causes in mark.lacking.items()
+        if Cause.DECOMMISSION in causes
+        or (
+            Cause.LOST_BOOKIE in causes
+            and not _is_back(answers.get(bookie), is_registered=bookie in registered)
+        )
+    )
+
+
+def _needs_close(
+    metadata: LedgerMetadata, mark: UnderReplicatedLedger, leaving: frozenset[str]
+) -> bool:
     """Tell whether fragments that may get entries name a bookie that has to be replaced. Only a
     bookie that leaves is reason enough to end a writer. During a recovery it has ended already, and
     no fragment can be compared before the close: any marked bookie is reason enough to finish
@@ -211,11 +234,6 @@ def _needs_close(metadata: LedgerMetadata, mark: UnderReplicatedLedger) -> bool:
         return False
     if metadata.state is LedgerState.IN_RECOVERY:
         return any(mark.lacking.keys() & set(each.bookies) for each in metadata.fragments)
-    leaving = {
-        bookie
-        for bookie, causes in mark.lacking.items()
-        if causes & {Cause.LOST_BOOKIE, Cause.DECOMMISSION}
-    }
     return bool(leaving.intersection(metadata.last_fragment.bookies))
 
 

@@ -58,10 +58,15 @@ class OpenLedgers:
         self._signs = {i: sign for i, sign in self._signs.items() if i in ledger_ids}
 
     async def close(
-        self, metadata: LedgerMetadata, version: Version, mark: UnderReplicatedLedger
+        self,
+        metadata: LedgerMetadata,
+        version: Version,
+        mark: UnderReplicatedLedger,
+        leaving: frozenset[str],
     ) -> None:
-        """Close a ledger whose writer has given no sign for the grace time. Raises PutOff while it
-        has; NOT_ENOUGH_BOOKIES; RECOVERY_INCOMPLETE."""
+        """Close a ledger whose writer has given no sign for the grace time. ``leaving``: the
+        bookies whose places others have to take. Raises PutOff while it has; NOT_ENOUGH_BOOKIES;
+        RECOVERY_INCOMPLETE."""
         ledger_id, now = metadata.ledger_id, self._loop.time()
         sign = self._signs.get(ledger_id)
         lac = await self._lac(metadata)
@@ -72,14 +77,13 @@ class OpenLedgers:
             raise PutOff(
                 "open", f"ledger {ledger_id} is not closed, and its writer or a recovery may go on"
             )
-        leaving = set(mark.lacking)
         last = metadata.last_fragment.bookies
         if metadata.state is LedgerState.OPEN:
             self._placement.replace(
                 last,
                 [index for index, bookie in enumerate(last) if bookie in leaving],
                 write_quorum=metadata.write_quorum,
-                exclude=leaving,
+                exclude=set(mark.lacking),
             )
         await recover_ledger(
             ledger_id,

@@ -45,6 +45,7 @@ from fencelog.bookie.replication.core import (
     Step,
     closed_fragments,
     decommissioned,
+    leaving_bookies,
     missing_ranges,
     moved,
     plan_repair,
@@ -64,8 +65,11 @@ from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieDirectory
 
-CloseLedger = Callable[[LedgerMetadata, Version, UnderReplicatedLedger], Awaitable[None]]
-"""Closes a ledger by its recovery, or raises the reason why it is not closed yet."""
+CloseLedger = Callable[
+    [LedgerMetadata, Version, UnderReplicatedLedger, frozenset[str]], Awaitable[None]
+]
+"""Closes a ledger by its recovery, or raises the reason why it is not closed yet. The bookies are
+those whose places others have to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,12 @@ class LedgerRepair:
                 raise
             answers = await self._answers(metadata)
             bookies = self._tools.bookies
+            registered = {*bookies.available(), *bookies.read_only()}
             plan = plan_repair(
                 metadata,
                 self._mark,
                 answers,
-                registered={*bookies.available(), *bookies.read_only()},
+                registered=registered,
                 attempts=self._attempts,
                 self_repair_attempts=SELF_REPAIR_ATTEMPTS,
             )
@@ -148,7 +153,8 @@ class LedgerRepair:
                 self._check()  # nothing more, where that is the reason
                 why = error
             if plan.needs_close:
-                await self._close(metadata, version, why)
+                leaving = leaving_bookies(self._mark, answers, registered)
+                await self._close(metadata, version, leaving, why)
             elif why is not None:
                 raise why
             else:
@@ -156,28 +162,34 @@ class LedgerRepair:
         raise PutOff("changing", f"ledger {self._id} was changed each time during its repair")
 
     async def _close(
-        self, metadata: LedgerMetadata, version: Version, why: FencelogError | None
+        self,
+        metadata: LedgerMetadata,
+        version: Version,
+        leaving: frozenset[str],
+        why: FencelogError | None,
     ) -> None:
         """Close the ledger, so that its last fragment can be repaired; fragments before it may have
         to wait all the same, ``why`` tells the reason. Raises FencelogError: that one, if there
         is one."""
         try:
-            await self._tools.close(metadata, version, self._mark)
+            await self._tools.close(metadata, version, self._mark, leaving)
         except FencelogError as error:
             if why is None:
                 raise
             raise why from error
 
     async def _answers(self, metadata: LedgerMetadata) -> dict[str, Answer]:
-        """Ask the marked bookies for their entries."""
+        """Ask the marked bookies for their entries in fragments that get no more; those of the
+        last fragment alone only for an answer."""
         fragments = list(closed_fragments(metadata))
         answers: dict[str, Answer] = {}
         for bookie_id in sorted(self._mark.lacking):
             parts = [fragment for fragment in fragments if bookie_id in fragment.bookies]
-            if not parts:
+            first, last = (parts[0].first, parts[-1].last) if parts else (0, -1)
+            if not parts and bookie_id not in metadata.last_fragment.bookies:
                 continue
             try:
-                answers[bookie_id] = await self._list(bookie_id, parts[0].first, parts[-1].last)
+                answers[bookie_id] = await self._list(bookie_id, first, last)
             except FencelogError as error:
                 answers[bookie_id] = error
         return answers

@@ -90,7 +90,8 @@ def _leaving(healing: HealingState | NotAnswered) -> dict[str, Mapping[str, Any]
 
 def _left(job: Mapping[str, Any]) -> Finding:
     bookie_id, phase = job["bookie_id"], job["phase"]
-    what = {"drained": "it can be stopped"}.get(phase, f"it is {phase}")
+    told = {"drained": "it can be stopped", "cancelling": "no, that is being cancelled"}
+    what = told.get(phase, f"it is {phase}")
     return Finding(
         FindingKind.BOOKIE_LEAVING,
         Severity.NOTICE,

@@ -281,6 +281,35 @@ async def test_a_check_that_fails_for_now_is_made_again_and_no_result(
         assert "error" not in (await audits.results())[CheckName.PLACEMENT]
 
 
+async def test_a_check_that_is_skipped_is_made_when_it_is_on_again(stage: AuditStage) -> None:
+    intervals = {**NEVER, CheckName.LEDGERS: 7 * 24 * 3_600_000}
+    audits = AuditStore(stage.store)
+    await change_settings(stage.store, is_disabled=True)
+    async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=10_000):
+        await asyncio.sleep(100)
+        assert CheckName.LEDGERS not in await audits.results()
+        await audits.request([CheckName.LEDGERS])
+        await asyncio.sleep(10)
+        assert "skipped" in (await audits.results())[CheckName.LEDGERS]
+        await change_settings(stage.store, is_disabled=False)
+        await asyncio.sleep(10)
+        assert "skipped" not in (await audits.results())[CheckName.LEDGERS]
+
+
+async def test_another_auditor_knows_bookies_without_a_cookie_soon(stage: AuditStage) -> None:
+    """The earlier one has just made the scan that names them."""
+    await stage.ledger(1)
+    await stage.give_up("b1")
+    intervals = {**NEVER, CheckName.BOOKIES: 24 * 3_600_000}
+    for _ in range(2):
+        async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=10_000):
+            await asyncio.sleep(300)
+            assert await marked(stage) == []
+    async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=10_000):
+        await asyncio.sleep(620)
+        assert await marked(stage) == [1]
+
+
 async def test_results_that_cannot_be_read_are_none(stage: AuditStage) -> None:
     await stage.store.create("/auditor/checks/ledgers", b"[]")
     await stage.store.create("/auditor/checks/cluster", b"{")

@@ -16,7 +16,7 @@ from fencelog.bookie.auditor.decommission import (
 from fencelog.bookie.auditor.decommission_core import Decommission, Phase
 from fencelog.bookie.auditor.registered import KnownBookies, read_bookies
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
-from fencelog.bookie.replication.store import Cause
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import Fragment
@@ -358,3 +358,77 @@ async def test_a_bookie_that_registers_before_the_last_step_keeps_its_cookie(
     assert job is not None
     assert job.phase is Phase.DRAINING
     assert await cookie_is_there(stage, "b1")
+
+
+async def test_a_cancellation_that_ends_early_is_completed_by_the_auditor(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ledger_id in range(1, 6):
+        await stage.ledger(ledger_id)
+    asked = obedient(stage, "b1")
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    await step(stage)
+    await step(stage)
+    withdraw, left = UnderReplicatedLedgers.withdraw, list[int]()
+
+    async def fails(self: UnderReplicatedLedgers, ledger_id: int, *why: Any) -> None:
+        if len(left) == 2:
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
+        left.append(ledger_id)
+        await withdraw(self, ledger_id, *why)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UnderReplicatedLedgers, "withdraw", fails)
+        with pytest.raises(FencelogError, match="away"):
+            await jobs.cancel("b1", stage)
+    found = await jobs.get("b1")
+    assert found is not None
+    assert found[0].phase is Phase.CANCELLING
+    with pytest.raises(FencelogError, match="still being cancelled") as caught:
+        await jobs.start("b1", host=stage.host)
+    assert caught.value.code is ErrorCode.METADATA_CONFLICT
+    assert await worker(stage).step("b1") is None
+    assert await jobs.get("b1") is None
+    assert [ledger_id async for ledger_id in stage.marks.list_ids()] == []
+    assert asked[-1] == {"do": "read_only", "on": False}
+
+
+async def test_a_cancellation_may_be_repeated_and_comes_between_two_steps(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.ledger(1)
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    await step(stage)
+    get, undo = jobs.get, jobs.undo
+
+    async def stepped_meanwhile(bookie_id: str) -> Any:
+        found = await get(bookie_id)
+        monkeypatch.setattr(jobs, "get", get)
+        await step(stage)
+        return found
+
+    async def fails(*_: Any) -> None:
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "lost")
+
+    monkeypatch.setattr(jobs, "get", stepped_meanwhile)
+    monkeypatch.setattr(jobs, "undo", fails)
+    with pytest.raises(FencelogError, match="lost"):
+        await jobs.cancel("b1", stage)
+    monkeypatch.setattr(jobs, "undo", undo)
+    await jobs.cancel("b1", stage)
+    assert await jobs.get("b1") is None
+    assert await stage.marks.get(1) is None
+
+
+async def test_a_mark_that_cannot_be_read_holds_up_no_other_ledger(stage: AuditStage) -> None:
+    for ledger_id in range(1, 6):
+        await stage.ledger(ledger_id)
+    await stage.store.create(ledger_path(MARKS_PATH, 2), b"no mark")
+    await stage.lose("b1")
+    await Decommissions(stage.store).start("b1", host=stage.host)
+    job = await step(stage)
+    assert job.remainder is not None
+    assert job.remainder.ledgers == 5
+    assert [ledger_id async for ledger_id in stage.marks.list_ids()] == [1, 2, 3, 4, 5]

@@ -15,6 +15,7 @@ from fencelog.bookie.replication.core import (
     Wait,
     closed_fragments,
     decommissioned,
+    leaving_bookies,
     missing_ranges,
     moved,
     plan_repair,
@@ -159,6 +160,16 @@ def test_an_open_end_is_left_alone_and_has_to_be_closed_for_a_bookie_that_leaves
         assert plan(GROWN.in_recovery(), mark) == RepairPlan(needs_close=True)
         assert plan(GROWN, marked(cause), b=AWAY).needs_close is False
         assert plan(GROWN.in_recovery(), marked(cause)).needs_close
+
+
+def test_a_lost_bookie_that_is_back_ends_no_writer() -> None:
+    mark = marked(Cause.LOST_BOOKIE, bookie="d")
+    assert plan(GROWN, mark, d=SOME).is_done
+    assert plan(GROWN, mark, d=AWAY).needs_close
+    assert plan(GROWN, mark, registered="abc", d=SOME).needs_close
+    assert plan(GROWN, marked(Cause.DECOMMISSION, bookie="d"), d=SOME).needs_close
+    both = marked(Cause.LOST_BOOKIE, bookie="a", d=Cause.LOST_BOOKIE)
+    assert leaving_bookies(both, {"a": AWAY, "d": ALL}, "abcd") == {"a"}
 
 
 def test_a_recovery_is_finished_before_its_ledger_counts_as_repaired() -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fencelog.bookie.repair.copies import PutOff
 from fencelog.bookie.replication.open_ledgers import OpenLedgers
-from fencelog.bookie.replication.store import Cause, UnderReplicatedLedger
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedger, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.metastore.port import NO_VERSION
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.writer.writer import LedgerWriter
-from tests.bookie.replication.stage import PAYLOADS
+from tests.bookie.replication.stage import PAYLOADS, healed, running
 from tests.support.local_cluster import LocalCluster
 from tests.support.until import until_found
 
@@ -44,7 +45,7 @@ async def is_closed(
     lost = dict.fromkeys((metadata.last_fragment.bookies[0], *also), LOST)
     mark = UnderReplicatedLedger(ledger_id, lost, 1, NO_VERSION)
     try:
-        await ledgers.close(metadata, version, mark)
+        await ledgers.close(metadata, version, mark, frozenset(lost))
     except PutOff:
         return False
     assert (await cluster.ledgers.get(ledger_id))[0].is_closed
@@ -156,3 +157,19 @@ async def test_a_bookie_that_is_lost_itself_is_nothing_to_copy_to(
         await is_closed(cluster, ledgers, writer.ledger_id, *spares)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_BOOKIES
     await writer.abandon()
+
+
+@pytest.mark.parametrize("size", [3, 5])
+async def test_a_lost_bookie_that_is_back_with_everything_ends_no_writer(
+    tmp_path: Path, size: int
+) -> None:
+    """Also where there is no spare bookie, which an end of the writer would wait for."""
+    async with LocalCluster(tmp_path, size=size) as cluster:
+        marks = UnderReplicatedLedgers(cluster.store)
+        writer = await cluster.write(*PAYLOADS)
+        lost = writer.metadata.last_fragment.bookies[0]
+        await marks.mark(writer.ledger_id, missing=[lost], why=Cause.LOST_BOOKIE, now_us=1)
+        async with running(cluster.worker(open_ledger_grace_ms=0)):
+            await healed(marks)
+        assert (await cluster.ledgers.get(writer.ledger_id))[0] == writer.metadata
+        await writer.abandon()

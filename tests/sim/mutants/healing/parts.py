@@ -16,9 +16,9 @@ MUTANTS = (
         (
             Edit(
                 CORE,
-                "_needed",
-                "is_back = is_registered and not isinstance(answer, FencelogError)",
-                "is_back = not isinstance(answer, FencelogError)",
+                "_is_back",
+                "return is_registered and isinstance(answer, BookieEntries)",
+                "return isinstance(answer, BookieEntries)",
             ),
         ),
     ),
@@ -70,8 +70,8 @@ MUTANTS = (
             Edit(
                 "fencelog.bookie.auditor.decommission",
                 "Decommissioner._drain_or_undo",
-                "await self._jobs.get(job.bookie_id) is None:",
-                "job.was_read_only:",
+                "if found is None or found[0].phase is Phase.CANCELLING:",
+                "if job.was_read_only:",
             ),
         ),
     ),

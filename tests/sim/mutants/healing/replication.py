@@ -94,8 +94,8 @@ MUTANTS = (
             Edit(
                 CORE,
                 "_needed",
-                "    if Cause.LOST_BOOKIE in causes and not is_back:\n",
-                "    if causes and not is_back:\n",
+                "    if Cause.LOST_BOOKIE in causes and not _is_back(",
+                "    if causes and not _is_back(",
             ),
         ),
     ),
