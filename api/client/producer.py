@@ -14,7 +14,7 @@ import anyio
 
 from fencelog.api.client.client import Appended, FencelogClient, topic_path
 from fencelog.api.client.conditions import Producer
-from fencelog.api.client.retry import RETRY_S, retry_not_applied
+from fencelog.api.client.retry import RETRY_S, final_error, retry_not_applied
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values
 
@@ -91,7 +91,7 @@ class ExactlyOnceProducer:
                 maybe = error.code.effects is Effects.MAYBE
                 is_unknown = is_unknown or maybe
                 if not (maybe or error.code.retryable) or anyio.current_time() > give_up:
-                    raise _final(error, is_unknown=is_unknown) from error
+                    raise final_error(error, is_unknown=is_unknown) from error
             else:
                 self.sequence += count
                 return appended
@@ -150,15 +150,3 @@ class PartitionAccess:
 
     def _producer_path(self, producer_id: str) -> str:
         return f"{self._path}/producers/{quote(producer_id, safe='')}"
-
-
-def _final(error: FencelogError, *, is_unknown: bool) -> FencelogError:
-    """Return the final error: a refusal says nothing about the previous attempt whose answer was
-    lost."""
-    if not is_unknown or error.code.effects is Effects.MAYBE:
-        return error
-    return FencelogError(
-        ErrorCode.APPEND_UNKNOWN,
-        f"an earlier attempt may have been written; the last one: {error.detail}",
-        last_code=error.code.slug,
-    )

@@ -55,16 +55,18 @@ async def retry_at_least_once(request: Callable[[], Awaitable[T]]) -> T:
     """Return the answer to an append that may be written more than once: it is repeated as by
     ``retry_not_applied``, and also while its outcome is unknown.
 
-    Raises the last error after RETRY_S: APPEND_UNKNOWN if one of the repetitions may have been
+    Raises the last error after RETRY_S: APPEND_UNKNOWN if one of the attempts may have been
     written.
     """
     give_up = anyio.current_time() + RETRY_S
+    is_unknown = False
     while True:
         try:
             return await retry_not_applied(request)
         except FencelogError as error:
             if error.code is not ErrorCode.APPEND_UNKNOWN or anyio.current_time() > give_up:
-                raise
+                raise final_error(error, is_unknown=is_unknown) from error
+            is_unknown = True
         await anyio.sleep(_DELAYS_S[-1])
 
 
@@ -93,3 +95,15 @@ def is_transient(error: FencelogError) -> bool:
     """Tell whether the same request may succeed later without any intervention."""
     code = error.code
     return code.retryable and (code.fault is not Fault.CLIENT or code is ErrorCode.RATE_LIMITED)
+
+
+def final_error(error: FencelogError, *, is_unknown: bool) -> FencelogError:
+    """Return the final error: a refusal says nothing about the previous attempt whose answer was
+    lost."""
+    if not is_unknown or error.code.effects is Effects.MAYBE:
+        return error
+    return FencelogError(
+        ErrorCode.APPEND_UNKNOWN,
+        f"an earlier attempt may have been written; the last one: {error.detail}",
+        last_code=error.code.slug,
+    )

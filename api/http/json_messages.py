@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from fencelog.api.http.message_headers import INT64_MAX, INT64_MIN
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS, MAX_KEY_BYTES, MAX_MESSAGE_BYTES
 
@@ -22,8 +23,6 @@ Headers = tuple[tuple[str, bytes], ...]
 
 DELIVER_AT = "fencelog-deliver-at"
 """The header of a message that subscriptions deliver later; µs since 1970 UTC."""
-
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Columns(NamedTuple):
@@ -49,8 +48,8 @@ HeaderPairs = Annotated[
     list[tuple[str, bytes]],
     Meta(description="Headers with repeated names or other bytes, instead of `headers`"),
 ]
-Int64 = Annotated[int, Meta(extra_json_schema={"minimum": _INT64_MIN, "maximum": _INT64_MAX})]
-Time = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": _INT64_MAX})]
+Int64 = Annotated[int, Meta(extra_json_schema={"minimum": INT64_MIN, "maximum": INT64_MAX})]
+Time = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": INT64_MAX})]
 TextValue = Annotated[str, Meta(description="The value as UTF-8 text")]
 JsonValue = Annotated[Raw, Meta(description="The value as any JSON")]
 BinaryValue = Annotated[bytes, Meta(description="The value's bytes")]
@@ -149,7 +148,7 @@ def _key(key: str | None, coded: bytes | None) -> bytes | None:
 
 
 def _event_time(time: int | None) -> int | None:
-    if time is not None and not _INT64_MIN <= time <= _INT64_MAX:
+    if time is not None and not INT64_MIN <= time <= INT64_MAX:
         raise InvalidMessage("event_time is no 64-bit number of microseconds", "event_time")
     return time
 
@@ -164,7 +163,7 @@ def _headers(
             )
         coded = [(name, value.encode()) for name, value in plain.items()]
     if deliver_at is not None:
-        if not 0 <= deliver_at <= _INT64_MAX:
+        if not 0 <= deliver_at <= INT64_MAX:
             raise InvalidMessage("deliver_at is no time in microseconds since 1970", "deliver_at")
         coded = [(DELIVER_AT, b"%d" % deliver_at), *(coded or ())]
     if not coded:

@@ -45,6 +45,9 @@ _INTERNAL = frozenset((b"fencelog-forwarded",))
 _KNOWN = "Fencelog-Key, -Key-Base64, -Event-Time, -Deliver-At and -Header-NAME"
 
 _MAX_TIME_US = 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+"""The limits of an event time, in microseconds."""
+
 _MAX_TIME_DIGITS = 20
 """The length of a 64-bit number and its sign; the broker checks the range."""
 
@@ -123,8 +126,12 @@ def _coded_key(given: Mapping[bytes, bytes]) -> bytes:
 
 
 def _event_time(value: bytes) -> int:
-    if value.removeprefix(b"-").isdigit() and len(value) <= _MAX_TIME_DIGITS:
-        return int(value)
+    if (
+        value.removeprefix(b"-").isdigit()
+        and len(value) <= _MAX_TIME_DIGITS
+        and INT64_MIN <= (time := int(value)) <= INT64_MAX
+    ):
+        return time
     shown = value[:40].decode("latin-1")
     raise _bad(f"Fencelog-Event-Time must be microseconds since 1970, not {shown!r}")
 

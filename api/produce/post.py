@@ -9,6 +9,8 @@ import msgspec
 
 from fencelog.api.http.asgi import RawHeaders, parse_number, parse_query
 from fencelog.api.http.message_headers import (
+    INT64_MAX,
+    INT64_MIN,
     METADATA_HEADERS,
     deliver_at_header,
     metadata_of,
@@ -146,8 +148,10 @@ def decode_post(frame: bytes) -> tuple[Post, int, bytes, Contexts]:
 
 
 def _is_valid(head: _PostHead) -> bool:
-    """Tell whether the delay and the conditions of an APPEND may be some of a post: they get into
+    """Tell whether the times and the conditions of an APPEND may be some of a post: they get into
     the log as they are."""
+    if head.event_time is not None and not INT64_MIN <= head.event_time <= INT64_MAX:
+        return False
     if head.delay_ms is not None and not 0 <= head.delay_ms <= MAX_DELIVERY_DELAY_MS:
         return False
     sequences = None if head.conditions is None else head.conditions.sequences

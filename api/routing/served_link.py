@@ -155,6 +155,7 @@ class ServedLink(asyncio.Protocol):
 
     def _close_if_idle(self) -> None:
         if self._transport is not None and not (self._streams or self._appending):
+            self._write_out()  # the last answer may have been queued in this turn of the loop
             self._transport.close()
 
     # -- frames ----------------------------------------------------------------------------------
@@ -240,6 +241,10 @@ class ServedLink(asyncio.Protocol):
             raise
         except FencelogError as error:
             self.send(encode_append_error(request_id, error))
+        except Exception:  # a bug; the other requests on this link have their answers all the same
+            _log.exception("an append of another broker failed")
+            bug = FencelogError(ErrorCode.INTERNAL, "an unexpected error, logged there")
+            self.send(encode_append_error(request_id, bug))
         else:
             self._appending += 1
             future.add_done_callback(partial(self._appended, request_id))

@@ -245,7 +245,11 @@ class HttpProtocol(asyncio.Protocol):
         self._started_us = self._app.now_us()
         post, body, may_forward = request.post, request.body, b"prefer" not in request.framing
         contexts = NO_CONTEXTS if request.current is None else request.current.contexts
-        future = self._app.append_now(post, body, may_forward=may_forward, contexts=contexts)
+        try:
+            future = self._app.append_now(post, body, may_forward=may_forward, contexts=contexts)
+        except Exception as error:  # a bug; the connection goes on with its answer
+            self._fail(request, error)
+            return
         if future is None:
             self._run(request)
             return

@@ -4,10 +4,10 @@ One request is in flight at a time: two on two connections could overtake each o
 promise that nothing was written (``Effects.NONE``) are repeated for a while when they are
 retryable. An append whose answer is lost is never simply sent again.
 
-With ``resume`` the caller promises to be the partition's only producer, and the log itself is read.
-Two facts are proof: the messages are there (written), or the partition was opened by a new owner
-after the answer was lost and they are not there (never written, since opening a log fences any
-previous owner, broker/SEMANTICS.md). Without proof in time the outcome stays unknown.
+With ``resume`` the caller promises to be the partition's only producer. Each append then names the
+offset that it expects (If-Offset), so that of any number of copies one is written: also of one that
+waits at a broker while its client has gone, and is passed on to the next owner. An append whose
+outcome is unknown is sent again until it is written, or the log shows that it has been.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import anyio
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.retry import RETRY_S, retry_not_applied
-from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_columns, encode_values, open_batch
 
-_PROOF_DELAY_S = 0.25
-"""The pause between two reads of the log."""
+_PAUSE_S = 0.25
+"""The pause between two attempts whose outcome is unknown."""
 
 
 class PartitionAppender:
@@ -60,18 +60,17 @@ class PartitionAppender:
         """Append a batch; durable on return.
 
         Raises FencelogError; where ``error.code.effects`` is MAYBE the batch may have been
-        written and this appender must not be used further.
+        written and this appender must not be used further. With ``resume`` also PRECONDITION_FAILED
+        where another producer has appended: nothing was written.
         """
         if self._resume and self._end is None and self._partition is not None:
             self._end = await self._tail(self._partition)
-        while values:
-            try:
-                await self._send(values)
-                return
-            except FencelogError as error:
-                if error.code.effects is Effects.NONE or not self._resume:
-                    raise
-                values = values[await self._find_written(values, error) :]
+        try:
+            await self._send(values)
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE or self._end is None:
+                raise
+            await self._complete(values, error)
 
     async def _send(self, values: list[bytes]) -> None:
         if self._key is None:
@@ -80,11 +79,45 @@ class PartitionAppender:
             batch = encode_columns(values, [self._key.encode()] * len(values), None, None)
         appended = await retry_not_applied(
             lambda: self._client.append_batch(
-                self._topic, batch, partition=self._partition, key=self._key
+                self._topic,
+                batch,
+                partition=self._partition,
+                key=self._key,
+                if_offset=self._end if self._resume else None,
             )
         )
         self._partition = appended.partition
         self._settle(appended.offset + appended.count, appended.count)
+
+    async def _complete(self, values: list[bytes], lost: FencelogError) -> None:
+        """Send values again whose outcome is unknown, until one copy is written. Raises ``lost`` if
+        it stays unknown."""
+        with anyio.move_on_after(RETRY_S):
+            while True:
+                if await self._is_written(values, lost):
+                    return
+                try:
+                    await self._send(values)
+                    return
+                except FencelogError as error:
+                    is_there = error.code is ErrorCode.PRECONDITION_FAILED  # though not durable yet
+                    if error.code.effects is Effects.NONE and not is_there:
+                        raise lost from error
+                await anyio.sleep(_PAUSE_S)
+        raise lost
+
+    async def _is_written(self, values: list[bytes], lost: FencelogError) -> bool:
+        """Tell whether the log has the values where they belong. Raises ``lost`` where it has
+        others."""
+        start, partition = self._end, self._partition
+        if start is None or partition is None or not self._resume:
+            raise lost
+        found = await self._values_from(partition, start)
+        if found and found != values:
+            raise _another_producer(lost)
+        if found:
+            self._settle(start + len(found), len(found))
+        return bool(found)
 
     def _settle(self, end: int, count: int) -> None:
         self._end = end
@@ -96,36 +129,6 @@ class PartitionAppender:
             lambda: read(self._topic, partition, "latest", max_messages=1)
         )
         return page.tail_offset
-
-    async def _find_written(self, values: list[bytes], lost: FencelogError) -> int:
-        """Return the number of the values that are proved to be in the log. Raises ``lost`` without
-        proof in time."""
-        start, partition = self._end, self._partition
-        if start is None or partition is None:
-            raise lost
-        with anyio.move_on_after(RETRY_S):
-            before = await self._owner_epoch(partition)
-            while True:
-                epoch = await self._owner_epoch(partition)
-                if before is None:
-                    before = epoch  # an owner that was away may be back without a takeover
-                fenced = epoch is not None and epoch != before
-                found = await self._values_from(partition, start)
-                if found != values[: len(found)]:
-                    raise _another_producer(lost)
-                if fenced or len(found) == len(values):
-                    self._settle(start + len(found), len(found))
-                    return len(found)
-                await anyio.sleep(_PROOF_DELAY_S)
-        raise lost
-
-    async def _owner_epoch(self, partition: int) -> int | None:
-        """Return the epoch of the partition's current owner, or None if it has no owner."""
-        owners = await retry_not_applied(lambda: self._client.owners(self._topic))
-        for owner in owners:
-            if owner["partition"] == partition and owner["epoch"] is not None:
-                return int(owner["epoch"])
-        return None
 
     async def _values_from(self, partition: int, start: int) -> list[bytes]:
         """Return all values from an offset to the tail."""
