@@ -249,11 +249,11 @@ class HttpProtocol(asyncio.Protocol):
             future = self._app.append_now(post, body, may_forward=may_forward, contexts=contexts)
         except Exception as error:  # a bug; the connection goes on with its answer
             self._fail(request, error)
-            return
-        if future is None:
-            self._run(request)
-            return
-        future.add_done_callback(self._appended)
+        else:
+            if future is not None:
+                future.add_done_callback(self._appended)
+            else:
+                self._run(request)
 
     def _appended(self, future: AppendFuture) -> None:
         request, error = self._current, future.exception()
@@ -288,9 +288,8 @@ class HttpProtocol(asyncio.Protocol):
         """Answer with a problem."""
         method = request.method.decode("ascii", "replace")
         with serving(request.current or CurrentRequest()):
-            status, media_type, body, headers = self._app.problem_answer(
-                error, method, path_of(request)
-            )
+            problem = self._app.problem_answer(error, method, path_of(request))
+        status, media_type, body, headers = problem
         self._send(status, media_type, body, [*headers, *request.given_header])
         self._finish()
 

@@ -41,7 +41,11 @@ def test_nothing_leaves_that_would_break_a_response(
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"-", b"1.5", b"1e3", b"+1", b" 1", b"--1", b"9" * 21, "\u0661".encode()]
+    "value",
+    [
+        *(b"", b"-", b"1.5", b"1e3", b"+1", b" 1", b"--1", b"9" * 21, "\u0661".encode()),
+        *(b"%d" % (2**63), b"%d" % (-(2**63) - 1)),
+    ],
 )
 def test_an_event_time_is_a_plain_number(value: bytes) -> None:
     with pytest.raises(FencelogError) as caught:

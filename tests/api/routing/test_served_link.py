@@ -18,6 +18,7 @@ from fencelog.api.routing.link_frames import (
     encode_credit,
     encode_http_request,
 )
+from fencelog.api.routing.served_link import ServedLink
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.broker.limits import LINK_WINDOW_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -102,6 +103,43 @@ async def test_appends_count_among_the_requests_of_a_link(
     assert refused.value.code is ErrorCode.OVERLOADED
     under_way.set_result(AppendResult(0, 7, 1, 0))
     assert (await first).offset == 7
+
+
+async def test_a_bug_in_one_append_is_told_to_that_one_alone(served: Served, links: Links) -> None:
+    assert served.host is not None
+    under_way: AppendFuture = asyncio.get_running_loop().create_future()
+
+    def append(frame: bytes) -> AppendFuture:
+        if frame.endswith(b"bug"):
+            raise RuntimeError("a bug")
+        return under_way
+
+    served.host.append = append
+    well, bug = (links.append(served.url, (b"", body)) for body in (b"well", b"bug"))
+    with pytest.raises(FencelogError) as caught:
+        await bug
+    assert caught.value.code is ErrorCode.INTERNAL
+    under_way.set_result(AppendResult(0, 7, 1, 0))
+    assert (await well).offset == 7
+
+
+async def test_an_answer_of_the_turn_in_which_the_link_is_closed_is_sent(
+    served: Served, links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert served.host is not None
+    under_way: AppendFuture = asyncio.get_running_loop().create_future()
+    served.host.append = lambda _: under_way
+    appended = ServedLink._appended
+
+    def and_close(self: ServedLink, request_id: int, future: AppendFuture) -> None:
+        appended(self, request_id, future)
+        self._close_if_idle()
+
+    monkeypatch.setattr(ServedLink, "_appended", and_close)
+    answer = links.append(served.url, (b"", b""))
+    await asyncio.sleep(0.05)
+    under_way.set_result(AppendResult(0, 7, 1, 0))
+    assert (await answer).offset == 7
 
 
 # -- strangers -----------------------------------------------------------------------------------

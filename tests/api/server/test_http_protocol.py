@@ -224,6 +224,37 @@ async def test_an_unknown_outcome_is_told_and_never_tried_again(
     assert len(attempts) == 1
 
 
+async def test_a_bug_is_answered_and_the_connection_goes_on(
+    connection: Connection, fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.exchange(post(b"0"))
+    log = fake_broker.logs[T, 0]
+    append = log.append_message
+
+    def buggy(message: Message, conditions: AppendConditions | None) -> AppendFuture:
+        if message.value == b"bug":
+            raise RuntimeError("a bug")
+        return append(message, conditions)
+
+    monkeypatch.setattr(log, "append_message", buggy)
+    await connection.send(post(b"bug") + post(b"1"))
+    status, _, document = await connection.answer()
+    assert (status, document["code"], document["side_effects"]) == (500, "internal", "maybe")
+    assert (await connection.answer())[2]["offset"] == 1
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**64])
+async def test_an_event_time_of_a_numbered_post_is_checked_first(
+    connection: Connection, value: int
+) -> None:
+    """Its number goes with a digest of all that it says."""
+    numbered = ("Producer-Id: p", "Producer-Seq: 0", f"Fencelog-Event-Time: {value}")
+    status, _, document = await connection.exchange(post(b"x", *numbered))
+    assert (status, document["code"], document["side_effects"]) == (400, "bad_request", "none")
+    numbered = (*numbered[:2], f"Fencelog-Event-Time: {2**63 - 1}")
+    assert (await connection.exchange(post(b"x", *numbered)))[2]["offset"] == 0
+
+
 async def test_a_partition_that_moved_away_is_not_appended_here(
     connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
