@@ -216,16 +216,18 @@ class HttpProtocol(asyncio.Protocol):
             self.refuse(FencelogError(ErrorCode.BAD_REQUEST, "the request names no path"))
             return
         self._transport.has_unread = True
-        if self._current is None:
-            self._start(request)
-        else:
+        if self._current is not None:
             self._flow.pause_reading()
-            self._following.append(request)
+        self._queue(request)
 
     def take_request(self, request: HttpRequest) -> None:
         self._transport.has_unread = False
         if request.cycle is not None:
             return  # It was started, or queued, when its head came.
+        self._queue(request)
+
+    def _queue(self, request: HttpRequest) -> None:
+        """Start a request, or put it behind those that are still to be answered."""
         if self._current is None:
             self._start(request)
         else:
@@ -310,10 +312,7 @@ class HttpProtocol(asyncio.Protocol):
                 broken.is_received = True
             return
         request = HttpRequest(b"", self._reader.url, [], {}, False, refusal=error, is_received=True)
-        if self._current is None:
-            self._start(request)
-        else:
-            self._following.append(request)
+        self._queue(request)
 
     def _send(
         self,
