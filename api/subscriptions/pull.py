@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 Raws = list[Raw]
 
+ERROR_PAUSE_S = 0.25
+"""The pause before partitions that could not be read are read again, within one pull."""
+
 
 class DeliveredMessage(StoredMessage, kw_only=True):
     """A message that is leased: ``ack_id`` acknowledges it."""
@@ -102,6 +105,8 @@ class PullService:
             )
             if not left_s:
                 break
+            if not found and errors:  # what cannot be read is ready at once again
+                await asyncio.sleep(min(left_s, ERROR_PAUSE_S))
         if errors and not found:
             raise errors[0]
         return found

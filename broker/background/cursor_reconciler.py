@@ -104,10 +104,16 @@ class CursorReconciler:
 
     async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
         """Open the cursors that are missing in a partition, of every subscription that was
-        registered before this call. Raises FencelogError: METADATA_…, and the error of a cursor
-        that cannot be opened."""
-        for registered in await self._registry.list_latest(topic_id):
-            await _begin_if_missing(subscriptions, registered)
+        registered before this call, and drop those whose subscription was deleted: there may be no
+        room for others before. Raises FencelogError: METADATA_…, and the error of a cursor that
+        cannot be opened, after all others were."""
+        left = set(subscriptions.all())
+        latest = await self._registry.list_latest(topic_id)
+        for subscription_id in sorted(left - {each.info.subscription_id for each in latest}):
+            await subscriptions.drop(subscription_id)
+        errors = await _begin_missing(subscriptions, latest)
+        if errors:
+            raise errors[0]
 
     async def _subscriptions(self, topic_id: str) -> list[RegisteredSubscription]:
         found = []
@@ -121,16 +127,25 @@ class CursorReconciler:
 
 
 async def _open_missing(opened: PartitionLog, found: list[RegisteredSubscription]) -> set[str]:
-    """Open the missing cursors; return those that belong to none of these subscriptions."""
+    """Open the missing cursors, as far as that is possible now; return those that belong to none of
+    these subscriptions."""
     left = set(opened.subscriptions.all())
-    for registered in found:
-        await _begin_if_missing(opened.subscriptions, registered)
+    for error in await _begin_missing(opened.subscriptions, found):
+        about = {"partition": opened.partition}
+        log.info("%s: cursor not opened: %s", opened.name, error, extra=about)
     return left - {registered.info.subscription_id for registered in found}
 
 
-async def _begin_if_missing(
-    subscriptions: SubscriptionTable, registered: RegisteredSubscription
-) -> None:
-    info = registered.info
-    if info.config.durable and info.subscription_id not in subscriptions.all():
-        await subscriptions.begin(registered)
+async def _begin_missing(
+    subscriptions: SubscriptionTable, found: list[RegisteredSubscription]
+) -> list[FencelogError]:
+    """Open the missing cursors; return the errors of those that cannot be opened."""
+    errors = []
+    for registered in found:
+        info = registered.info
+        if info.config.durable and info.subscription_id not in subscriptions.all():
+            try:
+                await subscriptions.begin(registered)
+            except FencelogError as error:
+                errors.append(error)
+    return errors

@@ -62,6 +62,9 @@ class DurableCursors(Protocol):
         """Count everything below the offset as acknowledged; a subscription that is there already
         does not change."""
 
+    async def note_trimmed(self) -> None:
+        """Count what is below the log's begin as lost to the subscriptions that had to see it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
@@ -253,7 +256,7 @@ class Retention:
             start_offset=now.start_offset,
         )
         if self.policy.trim_unacknowledged:
-            await self._acknowledge_below(self._reader.earliest_offset)
+            await self._cursors.note_trimmed()
         await self._delete_unlisted()
 
     def _started(self, ledger_list: LedgerList, before: int) -> LedgerList:

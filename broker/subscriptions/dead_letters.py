@@ -99,4 +99,7 @@ class DeadLetterForwarder:
             self._metrics.dead_lettered_messages += 1
         except FencelogError as error:
             return None if error.code is ErrorCode.OFFSET_TRIMMED else error
+        except Exception as error:  # a bug; the others are forwarded, and this one is tried again
+            log.exception("message %d of partition %d", offset, self._partition)
+            return FencelogError(ErrorCode.INTERNAL, repr(error))
         return None

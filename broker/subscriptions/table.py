@@ -158,6 +158,19 @@ class SubscriptionTable:
         if end > cursor.acks.acked_to:
             await self._acknowledge(subscription_id, [(cursor.acks.acked_to, end)])
 
+    async def note_trimmed(self) -> None:
+        """Count what retention has removed as lost to the subscriptions that still had to see it;
+        durable when this returns. Raises as ``ack``."""
+        earliest = self._reader.earliest_offset
+        for subscription_id in self._cursors.ids():
+            cursor = self._cursors.find(subscription_id)
+            if cursor is None or (first := cursor.acks.acked_to) >= earliest:
+                continue
+            self._cursors.change(["trimmed", subscription_id, earliest])
+            if (subscription := self._in_use.get(subscription_id)) is not None:
+                subscription.acked([(first, cursor.acks.acked_to)])
+        await self._cursors.settled()
+
     def stats(self, subscription_id: str) -> dict[str, Any]:
         """Return statistics, JSON-compatible. ``backlog_messages``: not acknowledged; of these
         ``outstanding`` are with consumers, ``delayed`` wait for a time; ``redelivering`` have

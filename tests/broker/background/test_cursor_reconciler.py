@@ -26,6 +26,8 @@ class Cursors:
     def __init__(self) -> None:
         self.begun: dict[str, RegisteredSubscription] = {}
         self.failure: FencelogError | None = None
+        self.at_most = 9
+        self.unopened: set[str] = set()
 
     def all(self) -> list[str]:
         return list(self.begun)
@@ -33,6 +35,10 @@ class Cursors:
     async def begin(self, registered: RegisteredSubscription) -> None:
         if self.failure is not None:
             raise self.failure
+        if registered.info.name in self.unopened:
+            raise FencelogError(ErrorCode.CORRUPT, "its start cannot be looked up")
+        if len(self.begun) >= self.at_most:
+            raise FencelogError(ErrorCode.LIMIT_REACHED, "too many cursors")
         self.begun.setdefault(registered.info.subscription_id, registered)
 
     async def drop(self, subscription_id: str) -> None:
@@ -165,6 +171,40 @@ async def test_what_is_left_over_is_dropped(scene: Scene) -> None:
     assert scene.cursors(0) == [one, two]
     await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [two]
+
+
+@pytest.mark.parametrize("completes", [False, True])
+async def test_what_is_left_over_makes_room_for_what_is_missing(
+    scene: Scene, completes: bool
+) -> None:
+    await scene.create("one")
+    await scene.reconciler.reconcile()
+    cursors: Any = scene.logs[0].subscriptions
+    cursors.at_most = 1
+    await scene.registry.delete("t1", "one")
+    again = await scene.create("one")
+    if completes:
+        await scene.reconciler.complete("t1", cursors)
+    else:
+        await scene.reconciler.reconcile()
+        await scene.reconciler.reconcile()
+    assert scene.cursors(0) == [again]
+
+
+async def test_a_cursor_that_cannot_be_opened_holds_up_no_other(scene: Scene) -> None:
+    gone, _ = await scene.create("gone"), await scene.create("damaged")
+    last = await scene.create("last")
+    cursors: Any = scene.logs[0].subscriptions
+    cursors.unopened = {"damaged"}
+    await scene.reconciler.reconcile()
+    assert sorted(scene.cursors(0)) == sorted([gone, last])
+    await scene.registry.delete("t1", "gone")
+    await scene.reconciler.reconcile()
+    assert scene.cursors(0) == [last]
+    newest = await scene.create("newest")
+    with pytest.raises(FencelogError, match="cannot be looked up"):
+        await scene.reconciler.complete("t1", cursors)
+    assert scene.cursors(0) == [last, newest]
 
 
 async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
