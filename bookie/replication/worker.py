@@ -110,6 +110,7 @@ class ReplicationWorker:
         )
         self._moves = LedgerMoves(self._tools, key=key)
         self._moving: list[asyncio.Task[None]] = []
+        self._repairing: list[asyncio.Task[None]] = []
         self._waiting = WaitingLedgers()
         self._progress = ReplicationProgress(self._loop.time())
         self._wake = asyncio.Event()
@@ -138,12 +139,14 @@ class ReplicationWorker:
         finally:
             self._watch.close()
             self._watch = None
+            repairing, self._repairing = self._repairing, []
+            await cancel_all(repairing)
             await self._stop_moves()
 
     async def check(self) -> None:
         """Try each marked ledger once, except those that failed a short while ago, while the
-        settings allow it. Moves for a better balance go on after this call, until there is
-        something else to do. Raises FencelogError where marks cannot be written or listed."""
+        settings allow it. Repairs that take longer than a round, and moves for a better balance, go
+        on after this call. Raises FencelogError where marks cannot be written or listed."""
         if self._is_disabled:
             await self._stop_moves()
             return
@@ -161,20 +164,27 @@ class ReplicationWorker:
             await self._stop_moves()
         if moves and not marks and all(task.done() for task in self._moving):
             self._moving = [self._loop.create_task(self._take_turns(self._due(moves)))]
-        due = self._due(marks)
-        until = self._loop.time() + REPLICATION_ROUND_MS / 1000
-        tasks = [
-            self._loop.create_task(self._take_turns(due, until=until))
-            for _ in range(min(self._at_once, len(due)))
-        ]
-        try:
-            for task in tasks:
-                await task
-        finally:
-            await cancel_all(tasks)
+        due = [ledger_id for ledger_id in self._due(marks) if ledger_id not in self._at]
+        await self._repair_for_a_round(due)
         self._progress.sample(self._loop.time(), self._copier.copied_bytes)
         if due:
             self._wake.set()
+
+    async def _repair_for_a_round(self, due: list[int]) -> None:
+        """Repair these ledgers, the last one first, until all are tried or the marks are to be
+        listed again. A repair that takes longer goes on beside the next rounds."""
+        until = self._loop.time() + REPLICATION_ROUND_MS / 1000
+        self._repairing = [task for task in self._repairing if not task.done()]
+        free = self._at_once - len(self._repairing)
+        self._repairing += [
+            self._loop.create_task(self._take_turns(due, until=until))
+            for _ in range(min(free, len(due)))
+        ]
+        if self._repairing:
+            left_s = until - self._loop.time()
+            done, _ = await asyncio.wait(self._repairing, timeout=left_s)
+            for task in done:
+                task.result()
 
     async def _read_marks(self) -> list[UnderReplicatedLedger]:
         """Return all marks that can be read, the most urgent one first."""

@@ -75,22 +75,6 @@ async def refused(log: PartitionLog, offset: int) -> FencelogError:
     return raised.value
 
 
-async def test_what_is_trimmed_before_it_was_seen_is_counted_as_lost(
-    filled: Fill, stage: Stage
-) -> None:
-    log = await filled(replace(AGED, trim_unacknowledged=True))
-    await log.subscriptions.open(SUBSCRIPTION)
-    await log.subscriptions.acknowledge_below("s-id", 1)
-    pulled = await log.subscriptions.pull(SUBSCRIPTION, "a", max_messages=1, max_bytes=1 << 20)
-    assert [message.offset for message in pulled] == [1]
-    stage.host.clock_us += 12 * SECOND
-    await log.retention.tend()
-    stats = log.subscriptions.stats("s-id")
-    assert log.earliest_offset >= 3
-    assert stats["lost_to_retention"] == log.earliest_offset - 1
-    assert (stats["acked_to"], stats["outstanding"]) == (log.earliest_offset, 0)
-
-
 async def test_what_has_expired_is_unlisted_first_and_deleted_then(
     stage: Stage, ledgers: ScriptedLedgers, filled: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,72 @@
+"""The rounds of a worker: a repair that takes long holds up neither the others nor new marks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.bookie.replication import worker as worker_module
+from fencelog.bookie.replication.repair import LedgerRepair
+from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from tests.bookie.replication.stage import closed, healed, mark, running
+from tests.support.local_cluster import LocalCluster
+from tests.support.until import until
+
+
+async def test_others_are_repaired_while_one_takes_long(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "REPLICATION_ROUND_MS", 50)
+    made = [await closed(cluster, b"x") for _ in range(8)]
+    lost = made[0].fragments[0].bookies[0]
+    first, *others = [m.ledger_id for m in made if lost in m.fragments[0].bookies]
+    late = others.pop()
+    await cluster.stop(lost)
+    goes_on, run, done = asyncio.Event(), LedgerRepair.run, list[int]()
+
+    async def held(self: LedgerRepair) -> None:
+        if self._id == first:
+            await goes_on.wait()
+        else:
+            await asyncio.sleep(0.04)
+        await run(self)
+        done.append(self._id)
+
+    monkeypatch.setattr(LedgerRepair, "run", held)
+    for ledger_id in (first, *others):
+        await mark(marks, ledger_id, lost)
+    worker = cluster.worker(ledgers_at_once=2)
+    async with running(worker):
+        await until(lambda: sorted(done) == sorted(others))
+        await mark(marks, late, lost)
+        await until(lambda: late in done)
+        assert worker.status()["at_ledgers"] == [first]
+        await until(lambda: worker.status()["underreplicated_ledgers"] == 1)
+        goes_on.set()
+        await healed(marks)
+    assert done.count(first) == 1
+    assert worker._repairing == []
+
+
+async def test_a_worker_that_ends_leaves_no_repair_behind(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "REPLICATION_ROUND_MS", 10)
+    metadata = await closed(cluster, b"x")
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def held(self: LedgerRepair) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(LedgerRepair, "run", held)
+    await mark(marks, metadata.ledger_id, metadata.fragments[0].bookies[0])
+    async with running(cluster.worker()):
+        await began.wait()
+        await asyncio.sleep(0.1)
+        assert not ended.is_set()
+    assert ended.is_set()
