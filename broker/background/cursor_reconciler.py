@@ -104,14 +104,9 @@ class CursorReconciler:
 
     async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
         """Open the cursors that are missing in a partition, of every subscription that was
-        registered before this call, and drop those whose subscription was deleted: there may be no
-        room for others before. Raises FencelogError: METADATA_…, and the error of a cursor that
-        cannot be opened, after all others were."""
-        left = set(subscriptions.all())
-        latest = await self._registry.list_latest(topic_id)
-        for subscription_id in sorted(left - {each.info.subscription_id for each in latest}):
-            await subscriptions.drop(subscription_id)
-        errors = await _begin_missing(subscriptions, latest)
+        registered before this call. Raises FencelogError: METADATA_…, and the error of a cursor
+        that cannot be opened, after all others were."""
+        errors = await _begin_missing(subscriptions, await self._registry.list_latest(topic_id))
         if errors:
             raise errors[0]
 
