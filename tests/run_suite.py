@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -44,10 +45,17 @@ DRILLS = ("tests/processes/test_drill_bookies.py",)
 PROCESSES = ("tests/processes",)
 SERVICES = ("tests/api",)
 SPARK = ("tests/spark",)
+TYPED = ("tests/house/test_readme_spark.py", "tests/house/test_readme_cluster.py")
+"""The README as it is typed: whole clusters and Spark, within a time."""
 COMMANDS = ("tests/bench", "tests/cli", "tests/strangers")
-OTHERS = tuple(
-    f"--ignore={path}" for path in (*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS)
-)
+
+
+def without(paths: Iterable[str]) -> tuple[str, ...]:
+    """Options of pytest that leave these paths out."""
+    return tuple(f"--ignore={path}" for path in paths)
+
+
+OTHERS = without((*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS))
 """All tests that are not named above."""
 
 WAITING, COMPUTING = 3, 2
@@ -108,10 +116,10 @@ def run_whole() -> int:
             waiting.submit(suite.run, *WHOLE, *DRILLS),
             waiting.submit(suite.run, *WHOLE, *OTHERS),
             waiting.submit(suite.run_spark),
-            waiting.submit(suite.run, *WHOLE, *PROCESSES, *(f"--ignore={path}" for path in DRILLS)),
-            waiting.submit(suite.run, *WHOLE, *COMMANDS),
+            waiting.submit(suite.run, *WHOLE, *PROCESSES, *without(DRILLS)),
+            waiting.submit(suite.run, *WHOLE, *COMMANDS, *TYPED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *SIMULATED),
-            computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED),
+            computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED, *without(TYPED)),
         ]
         return max(abs(part.result()) for part in parts)
 

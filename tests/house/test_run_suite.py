@@ -17,6 +17,7 @@ from tests.run_suite import (
     SERVICES,
     SIMULATED,
     SPARK,
+    TYPED,
     Suite,
 )
 
@@ -25,12 +26,13 @@ FAILING = "import sys; print('what went wrong'); sys.exit(3)"
 
 def test_every_test_is_in_one_part(root: Path) -> None:
     named = [*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS]
-    assert [path for path in [*named, *DRILLS] if not (root / path).exists()] == []
+    assert [path for path in [*named, *DRILLS, *TYPED] if not (root / path).exists()] == []
     folders = [Path(path) for path in named]
     assert len({*folders}) == len(folders)
     assert [folder for folder in folders if {*folder.parents} & {*folders}] == []
     assert [f"--ignore={path}" for path in named] == [*OTHERS]
     assert [path for path in DRILLS if not path.startswith(PROCESSES)] == []
+    assert [path for path in TYPED if not path.startswith(COMPUTED)] == []
 
 
 def test_a_part_that_fails_is_shown_with_its_exit_code(capfd: pytest.CaptureFixture[str]) -> None:
