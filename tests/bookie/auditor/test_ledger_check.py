@@ -10,6 +10,7 @@ from fencelog.bookie.replication.store import Cause
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import Fragment
 from tests.bookie.auditor.audit_stage import AuditStage
 from tests.support.metadata_nodes import overwrite_now
@@ -51,6 +52,18 @@ async def test_what_is_missing_is_marked_with_the_bookies(stage: AuditStage) -> 
         3: {"b5": {"missing_copies"}},
     }
     assert (result.ledgers, result.marked, result.sampled_entries) == (3, 2, 0)
+
+
+async def test_a_mark_that_cannot_be_read_holds_up_no_other_ledger(stage: AuditStage) -> None:
+    for ledger_id in (1, 2, 3):
+        await stage.ledger(ledger_id)
+        stage.drop("b1", ledger_id, 4)
+    path = ledger_path(MARKS_PATH, 2)
+    await stage.store.create(path, b"no mark")
+    result = await check(stage, share=-1)
+    assert [ledger_id async for ledger_id in stage.marks.list_ids()] == [1, 2, 3]
+    assert (result.ledgers, result.marked, result.unreadable) == (3, 2, 1)
+    assert (await stage.store.get(path)).value == b"no mark"
 
 
 async def test_first_and_last_entries_of_each_fragment_are_read(stage: AuditStage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencelog.broker.background.cursor_reconciler import CursorReconciler
+from fencelog.broker.limits import SUBSCRIPTION_LOOK_MS
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.broker.registry.subscription_registry import (
     RegisteredSubscription,
@@ -296,3 +298,21 @@ async def test_a_partition_that_fails_does_not_stop_the_others(scene: Scene) -> 
     scene.logs[0].subscriptions.failure = None
     await scene.reconciler.reconcile()
     assert scene.cursors(0) == []
+
+
+async def test_a_bug_does_not_end_the_looks_that_follow(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await scene.create("one")
+    topic_ids, bugs = scene.registry.topic_ids, [RuntimeError("a bug")]
+
+    async def fails_once() -> set[str]:
+        if bugs:
+            raise bugs.pop()
+        return set(await topic_ids())
+
+    monkeypatch.setattr(scene.registry, "topic_ids", fails_once)
+    scene.reconciler.start()
+    await asyncio.sleep(2.5 * SUBSCRIPTION_LOOK_MS / 1000)
+    await scene.reconciler.close()
+    assert (bugs, scene.cursors(0)) == ([], [one])
