@@ -45,8 +45,13 @@ DRILLS = ("tests/processes/test_drill_bookies.py",)
 PROCESSES = ("tests/processes",)
 SERVICES = ("tests/api",)
 SPARK = ("tests/spark",)
-TYPED = ("tests/house/test_readme_spark.py", "tests/house/test_readme_cluster.py")
-"""The README as it is typed: whole clusters and Spark, within a time."""
+TYPED = (
+    "tests/house/scripts",
+    "tests/house/test_readme.py",
+    "tests/house/test_readme_cluster.py",
+    "tests/house/test_readme_spark.py",
+)
+"""The README and the scripts for operators as they are typed, each within a time."""
 COMMANDS = ("tests/bench", "tests/cli", "tests/strangers")
 
 

@@ -151,6 +151,7 @@ class ReplicationWorker:
             await self._stop_moves()
             return
         await self._tools.mark_unproven()
+        busy = {*self._at}
         found = await self._read_marks()
         ids = {mark.ledger_id for mark in found}
         self._waiting.keep(_KIND, ids)
@@ -164,10 +165,12 @@ class ReplicationWorker:
             await self._stop_moves()
         if moves and not marks and all(task.done() for task in self._moving):
             self._moving = [self._loop.create_task(self._take_turns(self._due(moves)))]
-        due = [ledger_id for ledger_id in self._due(marks) if ledger_id not in self._at]
+        ended = busy - self._at  # their marks may be older than the end of their repair
+        busy |= self._at
+        due = [ledger_id for ledger_id in self._due(marks) if ledger_id not in busy]
         await self._repair_for_a_round(due)
         self._progress.sample(self._loop.time(), self._copier.copied_bytes)
-        if due:
+        if due or ended:
             self._wake.set()
 
     async def _repair_for_a_round(self, due: list[int]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fencelog.bookie.replication import worker as worker_module
 from fencelog.bookie.replication.repair import LedgerRepair
-from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from fencelog.bookie.replication.store import UnderReplicatedLedger, UnderReplicatedLedgers
 from tests.bookie.replication.stage import closed, healed, mark, running
 from tests.support.local_cluster import LocalCluster
 from tests.support.until import until
@@ -47,6 +47,44 @@ async def test_others_are_repaired_while_one_takes_long(
         await healed(marks)
     assert done.count(first) == 1
     assert worker._repairing == []
+
+
+async def test_a_repair_that_ends_as_the_marks_are_listed_is_made_once(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "REPLICATION_ROUND_MS", 10)
+    metadata = await closed(cluster, b"x")
+    worker = cluster.worker()
+    listing, goes_on = asyncio.Event(), asyncio.Event()
+    attempt, read_marks, run = worker._attempt, worker._read_marks, LedgerRepair.run
+    tried: list[int] = []
+
+    async def noted(ledger_id: int) -> None:
+        tried.append(ledger_id)
+        await attempt(ledger_id)
+
+    async def held(self: LedgerRepair) -> None:
+        await goes_on.wait()
+        await run(self)
+
+    async def stale() -> list[UnderReplicatedLedger]:
+        found = await read_marks()
+        if tried and not listing.is_set():
+            assert [each.ledger_id for each in found] == [metadata.ledger_id]
+            listing.set()
+            goes_on.set()
+            await until(lambda: worker.status()["at_ledgers"] == [])
+        return found
+
+    monkeypatch.setattr(LedgerRepair, "run", held)
+    monkeypatch.setattr(worker, "_attempt", noted)
+    monkeypatch.setattr(worker, "_read_marks", stale)
+    await mark(marks, metadata.ledger_id, metadata.fragments[0].bookies[0])
+    async with running(worker):
+        await listing.wait()
+        await healed(marks)
+        await until(lambda: worker.status()["underreplicated_ledgers"] == 0)
+    assert tried == [metadata.ledger_id]
 
 
 async def test_a_worker_that_ends_leaves_no_repair_behind(
