@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fencelog.bookie.auditor.absence_core import Absences
@@ -22,6 +23,7 @@ from fencelog.bookie.auditor.decommission import DECOMMISSIONS_PATH, Decommissio
 from fencelog.bookie.auditor.ledger_check import LedgerCheck
 from fencelog.bookie.auditor.limits import (
     BOOKIE_CHECK_INTERVAL_MS,
+    CHECK_RETRY_MS,
     CLUSTER_CHECK_INTERVAL_MS,
     DECOMMISSION_SCAN_SHARE,
     DECOMMISSION_STEP_MS,
@@ -48,6 +50,9 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S = 5.0
 """Pause after an error, usually of the metadata store."""
+
+_SKIPPED: Mapping[str, Any] = {"skipped": "self-healing is off"}
+"""The result of a check that would mark ledgers while that is off."""
 
 
 def _intervals() -> dict[CheckName, int]:
@@ -107,6 +112,7 @@ class Auditor:
         self._check_wakeup = asyncio.Event()
         self._lost_wakeup = asyncio.Event()
         self._decommission_wakeup = asyncio.Event()
+        self._marking: asyncio.Task[dict[str, Any]] | None = None
         self.running: CheckName | None = None
         self.progress = CheckProgress()
         self.last_check: CheckReport | None = None
@@ -166,16 +172,22 @@ class Auditor:
 
     def _on_settings(self, settings: AutorecoverySettings) -> None:
         self._settings = settings
+        if self._marking is not None and settings.is_disabled:
+            self._marking.cancel()
         for event in (self._look, self._lost_wakeup, self._check_wakeup, self._decommission_wakeup):
             event.set()
 
     async def _forever(self, step: Callable[[], Awaitable[float]]) -> None:
-        """Take steps for ever, each of which returns its pause; errors of the store pass."""
+        """Take steps for ever, each of which returns its pause; errors pass, bugs too: another
+        auditor would meet them as well, and count the absence of lost bookies anew."""
         while True:
             try:
                 pause_s = await step()
             except FencelogError as error:
                 _log.warning("auditor: %s", error.detail)
+                pause_s = _RETRY_S
+            except Exception:
+                _log.exception("auditor")
                 pause_s = _RETRY_S
             await asyncio.sleep(pause_s)
 
@@ -247,8 +259,13 @@ class Auditor:
         }
         if not self._has_scanned:  # bookies without a cookie are known by a scan of its own
             finished.pop(CheckName.BOOKIES, None)
+        intervals_ms = {
+            name: min(ms, CHECK_RETRY_MS) if "error" in results.get(name, ()) else ms
+            for name, ms in self._config.intervals_ms.items()
+            if not self._is_held(name)
+        }
         due, wait_us = next_check(
-            {n: ms for n, ms in self._config.intervals_ms.items() if not self._is_held(n)},
+            intervals_ms,
             finished,
             began_us=self._first_check_us,
             now_us=self._host.now_us(),
@@ -265,27 +282,43 @@ class Auditor:
 
     async def _make(self, name: CheckName) -> None:
         """Make a check, and store its result."""
-        makers = {
+        makers: dict[CheckName, Callable[[], Awaitable[Mapping[str, Any]]]] = {
             CheckName.BOOKIES: self._check_bookies,
-            CheckName.LEDGERS: self._check_ledgers,
+            CheckName.LEDGERS: partial(self._while_on, self._check_ledgers),
             CheckName.CLUSTER: self._check_cluster,
-            CheckName.PLACEMENT: self._check_placement,
+            CheckName.PLACEMENT: partial(self._while_on, self._check_placement),
         }
         if self._is_held(name):
-            result: dict[str, Any] = {"skipped": "self-healing is off"}
+            result = {**_SKIPPED}
         else:
             self.running, began = name, self._loop.time()
             try:
-                result = await makers[name]()
+                result = {**await makers[name]()}
             except FencelogError as error:
                 if error.code.retryable:
                     raise
                 _log.exception("the check of %s has failed", name.value)
                 result = {"error": error.detail}
+            except Exception as error:  # a bug; the other checks are still to be made
+                _log.exception("the check of %s has failed", name.value)
+                result = {"error": repr(error)}
             finally:
                 self.running = None
             result["took_s"] = round(self._loop.time() - began, 3)
         await self._audits.put(name, {"finished_us": self._host.now_us(), **result})
+
+    async def _while_on(
+        self, check: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+    ) -> Mapping[str, Any]:
+        """Return the result of a check that marks ledgers; it ends when self-healing is turned
+        off."""
+        marking = self._marking = self._loop.create_task(check())
+        try:
+            await asyncio.wait([marking])
+            return _SKIPPED if marking.cancelled() else marking.result()
+        finally:
+            self._marking = None
+            await cancel_all([marking])
 
     async def _check_ledgers(self) -> dict[str, Any]:
         check = LedgerCheck(
@@ -323,6 +356,8 @@ class Auditor:
                 await self._decommissioner.step(name)
             except FencelogError as error:
                 _log.warning("decommission of bookie %s: %s", name, error.detail)
+            except Exception:  # a bug; the others are still to be carried on
+                _log.exception("decommission of bookie %s", name)
         scan_s = self._loop.time() - began
         return max(self._config.decommission_step_ms / 1000, DECOMMISSION_SCAN_SHARE * scan_s)
 

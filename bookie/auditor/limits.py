@@ -67,6 +67,11 @@ PLACEMENT_CHECK_INTERVAL_MS = 0
 """The interval of the repair of placement. 0: never; moving healthy copies is a person's choice
 (BookKeeper's auditorPeriodicPlacementPolicyCheckInterval)."""
 
+CHECK_RETRY_MS = 3_600_000
+"""The time after which a check that has failed for another reason than an absent metadata store is
+made again: one record that cannot be read must not leave a cluster unchecked for a week, nor be
+scanned for all day."""
+
 FIRST_CHECK_DELAY_MS = 60_000
 """The time after which a cluster is checked for the first time: bookies that start together are
 there by then."""

@@ -4,11 +4,14 @@ memory, and scripted bookies that list what they have."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from fencelog.bookie.auditor.auditor import Auditor, AuditorConfig
+from fencelog.bookie.auditor.schedule_core import CheckName
 from fencelog.bookie.identity.cookie_registry import CookieRegistry, StoredCookie
 from fencelog.bookie.identity.cookies import Cookie
 from fencelog.bookie.identity.cookies_core import RegisteredCookie
@@ -163,3 +166,21 @@ class AuditStage:
         """Let a bookie lose entries that it should have."""
         for entry_id in entries:
             del self.bookies[name].entries[ledger_id][entry_id]
+
+
+NEVER = dict.fromkeys(CheckName, 0)
+
+
+@asynccontextmanager
+async def auditing(stage: AuditStage, **settings: Any) -> AsyncIterator[Auditor]:
+    settings = {"intervals_ms": NEVER, "lost_bookie_grace_ms": 600_000, **settings}
+    auditor = Auditor(stage.store, stage, host=stage.host, config=AuditorConfig(**settings))
+    task = asyncio.create_task(auditor.run())
+    await asyncio.sleep(1)
+    yield auditor
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def marked(stage: AuditStage) -> list[int]:
+    return [ledger_id async for ledger_id in stage.marks.list_ids()]

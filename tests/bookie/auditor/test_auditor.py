@@ -1,10 +1,9 @@
-"""The auditor: grace times, checks that are due or asked for, decommissions, and its endurance."""
+"""The auditor: grace times, lost bookies, decommissions, and its endurance."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,31 +13,12 @@ from fencelog.bookie.auditor import lost_bookies
 from fencelog.bookie.auditor.audit_store import AuditStore
 from fencelog.bookie.auditor.auditor import Auditor, AuditorConfig
 from fencelog.bookie.auditor.decommission import Decommissions
-from fencelog.bookie.auditor.placement_marks import PlacementCheck
 from fencelog.bookie.auditor.schedule_core import CheckName
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.replication.settings import change_settings
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
-from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
-from tests.bookie.auditor.audit_stage import AuditStage
-
-NEVER = dict.fromkeys(CheckName, 0)
-
-
-@asynccontextmanager
-async def auditing(stage: AuditStage, **settings: Any) -> AsyncIterator[Auditor]:
-    settings = {"intervals_ms": NEVER, "lost_bookie_grace_ms": 600_000, **settings}
-    auditor = Auditor(stage.store, stage, host=stage.host, config=AuditorConfig(**settings))
-    task = asyncio.create_task(auditor.run())
-    await asyncio.sleep(1)
-    yield auditor
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def marked(stage: AuditStage) -> list[int]:
-    return [ledger_id async for ledger_id in stage.marks.list_ids()]
+from tests.bookie.auditor.audit_stage import NEVER, AuditStage, auditing, marked
 
 
 async def eventually(condition: Callable[[], bool], *, within_s: float) -> None:
@@ -202,100 +182,6 @@ async def test_a_bookie_without_cookie_is_lost_as_well(stage: AuditStage) -> Non
         assert await marked(stage) == [1]
 
 
-async def test_checks_are_made_when_they_are_due(stage: AuditStage) -> None:
-    await stage.ledger(1)
-    audits = AuditStore(stage.store)
-    intervals = {CheckName.LEDGERS: 3_600_000, CheckName.CLUSTER: 0}
-    async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=60_000):
-        await asyncio.sleep(30)
-        assert await audits.results() == {}
-        await asyncio.sleep(40)
-        first = (await audits.results())[CheckName.LEDGERS]
-        assert first["ledgers"] == 1
-    async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=0):
-        await asyncio.sleep(600)
-        assert (await audits.results())[CheckName.LEDGERS] == first, "it was made by another one"
-        await asyncio.sleep(3600)
-        again = (await audits.results())[CheckName.LEDGERS]
-        assert again["finished_us"] - first["finished_us"] >= 3_600_000_000
-
-
-async def test_checks_are_made_when_they_are_asked_for(stage: AuditStage) -> None:
-    await stage.ledger(1)
-    stage.drop("b1", 1, 4)
-    audits = AuditStore(stage.store)
-    async with auditing(stage) as auditor:
-        await audits.request([CheckName.CLUSTER])
-        await audits.request([CheckName.PLACEMENT])
-        await asyncio.sleep(100)
-        assert await audits.requested() is None
-        results = await audits.results()
-        assert results.keys() == {CheckName.CLUSTER, CheckName.PLACEMENT}
-        assert results[CheckName.CLUSTER]["counts"]["below_write_quorum"] == 1
-        assert auditor.last_check is not None
-        assert not auditor.last_check.is_clean
-        await audits.request([CheckName.LEDGERS])
-        await asyncio.sleep(10)
-        assert await marked(stage) == [1]
-
-
-async def test_a_request_that_waits_for_an_auditor_is_done_by_the_next(stage: AuditStage) -> None:
-    audits = AuditStore(stage.store)
-    await audits.request([CheckName.BOOKIES])
-    async with auditing(stage):
-        await asyncio.sleep(5)
-        assert await audits.requested() is None
-        assert CheckName.BOOKIES in await audits.results()
-
-
-async def test_a_check_that_fails_for_good_is_a_result(stage: AuditStage) -> None:
-    await stage.store.create("/ledgers/nonsense", b"")
-    audits = AuditStore(stage.store)
-    async with auditing(stage):
-        await audits.request([CheckName.LEDGERS])
-        await asyncio.sleep(5)
-        assert "nonsense" in (await audits.results())[CheckName.LEDGERS]["error"]
-
-
-async def test_a_check_that_fails_for_now_is_made_again_and_no_result(
-    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = list[str]()
-
-    async def fails_once(*_: Any, **__: Any) -> PlacementCheck:
-        made.append("")
-        if len(made) == 1:
-            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
-        return PlacementCheck()
-
-    monkeypatch.setattr(auditor_module, "check_placement", fails_once)
-    audits = AuditStore(stage.store)
-    async with auditing(stage) as auditor:
-        await audits.request([CheckName.PLACEMENT])
-        await asyncio.sleep(1)
-        assert (len(made), auditor.running) == (1, None)
-        assert await audits.results() == {}
-        assert await audits.requested() is not None
-        await asyncio.sleep(10)
-        assert len(made) == 2
-        assert "error" not in (await audits.results())[CheckName.PLACEMENT]
-
-
-async def test_a_check_that_is_skipped_is_made_when_it_is_on_again(stage: AuditStage) -> None:
-    intervals = {**NEVER, CheckName.LEDGERS: 7 * 24 * 3_600_000}
-    audits = AuditStore(stage.store)
-    await change_settings(stage.store, is_disabled=True)
-    async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=10_000):
-        await asyncio.sleep(100)
-        assert CheckName.LEDGERS not in await audits.results()
-        await audits.request([CheckName.LEDGERS])
-        await asyncio.sleep(10)
-        assert "skipped" in (await audits.results())[CheckName.LEDGERS]
-        await change_settings(stage.store, is_disabled=False)
-        await asyncio.sleep(10)
-        assert "skipped" not in (await audits.results())[CheckName.LEDGERS]
-
-
 async def test_another_auditor_knows_bookies_without_a_cookie_soon(stage: AuditStage) -> None:
     """The earlier one has just made the scan that names them."""
     await stage.ledger(1)
@@ -310,17 +196,6 @@ async def test_another_auditor_knows_bookies_without_a_cookie_soon(stage: AuditS
         assert await marked(stage) == [1]
 
 
-async def test_results_that_cannot_be_read_are_none(stage: AuditStage) -> None:
-    await stage.store.create("/auditor/checks/ledgers", b"[]")
-    await stage.store.create("/auditor/checks/cluster", b"{")
-    await stage.store.create("/auditor/request", b'{"checks": ["ledgers", "nonsense"]}')
-    audits = AuditStore(stage.store)
-    assert await audits.results() == {}
-    request = await audits.requested()
-    assert request is not None
-    assert request.checks == (CheckName.LEDGERS,)
-
-
 async def test_decommissions_are_carried_on(stage: AuditStage) -> None:
     await stage.ledger(1, "b2 b3 b4")
     await stage.lose("b1")
@@ -331,6 +206,27 @@ async def test_decommissions_are_carried_on(stage: AuditStage) -> None:
         await asyncio.sleep(60)
         assert [job.bookie_id for job in await jobs.list()] == ["b5"]
         assert (await CookieRegistry(stage.store).read("b1")).registered.cookie is None
+
+
+async def test_a_bug_in_one_decommission_holds_up_no_other(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.ledger(1, "b2 b3 b4")
+    await stage.lose("b5")
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    await jobs.start("b5", host=stage.host)
+    async with auditing(stage) as auditor:
+        step = auditor._decommissioner.step
+
+        async def fails_for_one(name: str) -> None:
+            if name == "b1":
+                raise ZeroDivisionError("a bug")
+            await step(name)
+
+        monkeypatch.setattr(auditor._decommissioner, "step", fails_for_one)
+        await asyncio.sleep(120)
+        assert [job.bookie_id for job in await jobs.list()] == ["b1"]
 
 
 async def test_errors_of_the_store_end_nothing(
