@@ -73,6 +73,7 @@ async def maintenance(
             on_damage=integrity.on_damage,
             bytes_per_s=settings.scrub_bytes_per_s,
             interval_ms=settings.scrub_interval_ms,
+            begin_at=host.fraction(),
         )
         stack.push_async_callback(scrubber.close)
         io_thread = disk.io_thread("bookie-garbage")

@@ -38,7 +38,8 @@ _LOOKS = 3
 class Scrubber:
     """The scrubber of one bookie. Use ``run``, then ``close``. It adds to the bookie the verb
     ``scrub`` (a pass now, or of one ledger) and its part of ``status``. ``bytes_per_s`` None: no
-    limit."""
+    limit. ``begin_at``: the share of the ledgers that the first pass reads last; a random one lets
+    each ledger have its turn where a bookie is restarted before its passes end."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Scrubber:
         on_damage: Callable[[StoredRun, FencelogError], None],
         bytes_per_s: int | None = SCRUB_BYTES_PER_S,
         interval_ms: int = SCRUB_INTERVAL_MS,
+        begin_at: float = 0.0,
     ) -> None:
         self._bookie = bookie
         self._disk = disk
@@ -55,6 +57,7 @@ class Scrubber:
         self._on_damage = on_damage
         self._pace = Pace(bytes_per_s)
         self._interval_s = interval_ms / 1000
+        self._begin_at = begin_at
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._is_pass_asked = False
@@ -80,7 +83,11 @@ class Scrubber:
 
     async def scrub(self, ledger_ids: Sequence[int] | None = None) -> None:
         """Read all stored runs of these ledgers; None: all ledgers."""
-        for shard, ledger_id in list(self._ledgers(ledger_ids)):
+        ledgers = list(self._ledgers(ledger_ids))
+        if ledger_ids is None:
+            first, self._begin_at = int(self._begin_at * len(ledgers)), 0.0
+            ledgers = ledgers[first:] + ledgers[:first]
+        for shard, ledger_id in ledgers:
             if ledger_ids is None:
                 await self._scrub_asked()
             self._at = ledger_id

@@ -385,6 +385,29 @@ async def test_runs_are_read_from_the_disk_itself(cluster: LocalCluster) -> None
     assert [place for what, *place in disk.noted if what == "drop"] == reads
 
 
+@pytest.mark.parametrize(
+    ("begin_at", "order"),
+    [(0.0, [1, 2, 3, 1, 2, 3]), (0.5, [2, 3, 1, 1, 2, 3]), (0.999, [3, 1, 2, 1, 2, 3])],
+)
+async def test_the_first_pass_begins_anywhere_and_reads_everything(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, begin_at: float, order: list[int]
+) -> None:
+    for _ in range(3):
+        await (await cluster.write(*PAYLOADS)).close()
+    bookie = await cluster.restart("b1")
+    async with scrubbing(bookie, cluster.integrity("b1"), begin_at=begin_at) as scrubber:
+        scrub, read = scrubber._scrub_ledger, list[int]()
+
+        async def noted(shard: Any, ledger_id: int) -> None:
+            read.append(ledger_id)
+            await scrub(shard, ledger_id)
+
+        monkeypatch.setattr(scrubber, "_scrub_ledger", noted)
+        await scrubber.scrub()
+        await scrubber.scrub()
+    assert read == order
+
+
 async def test_a_run_that_is_gone_by_the_second_look_is_no_damage(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
