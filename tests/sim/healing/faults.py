@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.quorum import write_set
 from tests.sim.healing.marker import mark_at_random
 from tests.sim.healing.plan import (
     ANEW,
@@ -176,19 +177,25 @@ class HealingFaults:
         )
 
     def _has_the_last_copies(self, target: str) -> bool:
-        """Tell whether the copies that the target was given may be the last ones that a ledger
-        names: another member is lost for good, and a wrong mark has moved the place of a third
-        one."""
-        given = {ledger_id for ledger_id, _ in self._history.bookie(target).entries}
-        given &= {ledger_id for ledger_id, _ in self._history.marked_at_random}
-        named = {
-            bookie
-            for ledger_id in given
-            for fragment in self._history.metadata[ledger_id][-1].fragments
-            for bookie in fragment.bookies
-        }
-        machines = [self._cluster.bookies.get(bookie) for bookie in named]
-        return any(machine is None or machine.is_held_down for machine in machines)
+        """Tell whether the target was given an entry of which all other members are lost for good
+        (a drain, or a wrong mark, has moved the place of another one): both losses are more than
+        its write quorum outlives."""
+        return any(
+            target in members and all(self._is_lost(bookie) for bookie in members - {target})
+            for ledger_id, entry_id in self._history.bookie(target).entries
+            for members in [self._members(ledger_id, entry_id)]
+        )
+
+    def _members(self, ledger_id: int, entry_id: int) -> set[str]:
+        """Return the bookies that are to store an entry."""
+        metadata = self._history.metadata[ledger_id][-1]
+        bookies = metadata.fragment_of(entry_id).bookies
+        places = write_set(entry_id, ensemble_size=len(bookies), write_quorum=metadata.write_quorum)
+        return {bookies[place] for place in places}
+
+    def _is_lost(self, bookie: str) -> bool:
+        machine = self._cluster.bookies.get(bookie)
+        return machine is None or machine.is_held_down
 
     def _delete(self, ledger_ids: Iterable[int]) -> bool:
         """Delete one of these ledgers that is closed."""
