@@ -136,7 +136,8 @@ index: tens of ms in which no read is served. Each may become a group of 24 byte
 takes 384 KiB at most; a client that wants more asks again."""
 
 MAX_ADMIN_BYTES = 64 * KIB
-"""An operator's request to a running bookie, and its answer: JSON of some lines."""
+"""An operator's request to a running bookie, and its answer: JSON of some lines. The limit of the
+bodies of an administrative request to a broker as well, which parses them between appends."""
 
 MAX_LAC_WAITS = 16_384
 """The long polls waiting at one bookie: a task and a timer each, some KiB. Over it:

@@ -24,6 +24,7 @@ from fencelog.api.http.asgi import (
     JSON,
     READING,
     ClientGone,
+    Event,
     Exchange,
     Receive,
     Scope,
@@ -74,6 +75,7 @@ from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.api.subscriptions.dead_letters import Appending
 from fencelog.api.web_console.files import console_pages
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.rpc.authentication import SharedSecret
@@ -112,7 +114,9 @@ class Application:
         waits: Waits,
         metrics: ApiMetrics,
         produce: Produce,
+        bodies: BodyReader,
     ) -> None:
+        self._bodies = bodies
         self.append_now = produce.append_now
         self.append_elsewhere = produce.append_elsewhere
         self.append_for_peer = produce.append_for_peer
@@ -213,7 +217,10 @@ class Application:
             if exchange.path.startswith("/v1/"):
                 preferred(exchange.header(b"accept"), _JSON_ALONE)
         if method in methods:
-            await framework.app({**scope, "method": method}, receive, exchange.send)
+            # The framework would read a body of any size, and parse it at once.
+            body = await self._bodies.read(exchange, MAX_ADMIN_BYTES)
+            again = _received(body, receive)
+            await framework.app({**scope, "method": method}, again, exchange.send)
         else:
             await answer_other_method(exchange, methods, self.origins)
 
@@ -236,6 +243,16 @@ class Application:
             await send({"type": f"{event['type']}.complete"})
             if event["type"] == "lifespan.shutdown":
                 return
+
+
+def _received(body: bytes, receive: Receive) -> Receive:
+    """Return a way to receive a body that was read, and whatever comes after it."""
+    whole: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def take() -> Event:
+        return whole.pop() if whole else await receive()
+
+    return take
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +319,9 @@ def build_app(
     broker.events.start(EventTopic(broker, Appending(ownership, forwarder)))
     events = EventLog(ownership, waits).pages()
     pages = {**Health(broker.check_ready).pages(), **console_pages(), **events}
-    app = Application(endpoints, pages, Administration(load), links, waits, metrics, produce)
+    app = Application(
+        endpoints, pages, Administration(load), links, waits, metrics, produce, bodies
+    )
     config = broker.config
     app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
     return app

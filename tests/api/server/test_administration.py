@@ -6,12 +6,14 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pydantic
 import pytest
 
 from fencelog.api.server.administration import Administration
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 from tests.support.network.http_client import http_client
 
@@ -126,3 +128,24 @@ async def test_appends_reads_and_health_do_not_wait_for_it(
         finally:
             build.go_on.set()
         assert (await topics).status_code == 200
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_body_above_the_limit_is_refused_before_it_is_parsed(
+    fake_broker: FakeBroker, fake_bookies: FakeBookies, serve: Serve, is_chunked: bool
+) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b" " * 40_000
+        yield b" " * 40_000
+
+    async with serve(app_over(fake_broker, fake_bookies)) as url, http_client(url) as http:
+        body = parts() if is_chunked else b" " * 80_000
+        refused = await http.put("/v1/topics/ns/t", content=body)
+        assert (refused.status_code, refused.json()["code"]) == (413, "payload_too_large")
+        assert refused.json()["limit"] == MAX_ADMIN_BYTES
+        assert (await http.get("/v1/topics/ns/t")).status_code == 404
+        whole = b'{"partitions": 2}'.ljust(MAX_ADMIN_BYTES)
+        json = {"content-type": "application/json"}
+        made = await http.put("/v1/topics/ns/t", content=whole, headers=json)
+        assert made.status_code == 201
+        assert (await http.get("/v1/topics/ns/t")).json()["partitions"] == 2

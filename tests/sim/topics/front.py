@@ -269,4 +269,4 @@ def _application(
     if taken.more is not None:
         endpoints |= taken.more(broker, forwarder, waits, bodies)
     pages = Health(taking.check_ready).pages()
-    return Application(endpoints, pages, unused, links, waits, metrics, produce), letters
+    return Application(endpoints, pages, unused, links, waits, metrics, produce, bodies), letters
