@@ -43,6 +43,9 @@ LAST_REQUEST_S = 0.5
 """The time that a link stays open at the server's end for what the other broker has sent before it
 could know."""
 
+FRAME_STALL_S = 20
+"""The time within which more of a frame has to arrive, as more of a request's body has."""
+
 _OUT_BYTES = 4 * LINK_CHUNK_BYTES
 """The bytes that wait for the network before answers wait for it."""
 
@@ -94,6 +97,11 @@ class ServedLink(asyncio.Protocol):
         self._out: list[bytes] = []
         self.is_slow = False
         """The network takes no more for now."""
+        self._heard_s = 0.0
+        """When more of an unfinished frame had come, or none was there, at the last look."""
+        self._has_heard = False
+        self.untaken_bytes = 0
+        self.stalled_s = 0.0
 
     # -- transport -------------------------------------------------------------------------------
 
@@ -117,6 +125,7 @@ class ServedLink(asyncio.Protocol):
             stream.leave()
 
     def data_received(self, data: bytes) -> None:
+        self._has_heard = True
         try:
             for frame in self._frames.feed(data):
                 self._handle(frame)
@@ -147,7 +156,13 @@ class ServedLink(asyncio.Protocol):
         self._loop.call_later(LAST_REQUEST_S, self._close_if_idle)
 
     def close_if_overdue(self, now_s: float) -> None:
-        """Keep the link: the other broker closes one that it does not use."""
+        """End the link if nothing more of a frame has come for too long. An idle one stays: the
+        other broker closes it."""
+        if self._has_heard or self.is_slow or not self._frames.held_bytes:
+            self._has_heard, self._heard_s = False, now_s
+        elif now_s - self._heard_s > FRAME_STALL_S:
+            _log.warning("a link of another broker is closed: the rest of a frame is missing")
+            self.abort()
 
     def cut_off(self) -> None:
         """End the link now, since the server has ended."""

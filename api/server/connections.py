@@ -11,14 +11,26 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from fencelog.api.http.asgi import JSON
-from fencelog.api.server.limits import MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ADDRESS
+from fencelog.api.server.limits import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_OF_ADDRESS,
+    MAX_UNTAKEN_BYTES,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _CREATED = 201
 
 
 class HttpConnection(Protocol):
-    """A connection as its server sees it."""
+    """A connection as its server sees it. ``untaken_bytes``: of answers, that its client has not
+    taken yet; ``stalled_s``: the time for which it has taken none of them, at the last look."""
+
+    stalled_s: float
+
+    @property
+    def untaken_bytes(self) -> int: ...
+
+    def abort(self) -> None: ...
 
     def close_if_overdue(self, now_s: float) -> None: ...
 
@@ -71,6 +83,20 @@ class Connections(ServerState):
         )
         for connection in self._all():
             connection.close_if_overdue(self.now_s)
+        self._limit_untaken()
+
+    def _limit_untaken(self) -> None:
+        """End the connections whose clients have taken nothing for longest, while what waits for
+        clients takes too much memory."""
+        untaken = {each: size for each in self._all() if (size := each.untaken_bytes)}
+        over = sum(untaken.values()) - MAX_UNTAKEN_BYTES
+        if over <= 0:
+            return
+        for each in sorted(untaken, key=lambda each: each.stalled_s, reverse=True):
+            if over <= 0 or not each.stalled_s:
+                return
+            each.abort()
+            over -= untaken[each]
 
     def cut_off(self) -> None:
         """End the connections whose requests the closing server could not wait for."""

@@ -7,7 +7,11 @@ two system calls, two packets, and a client that wakes up twice for one small an
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
+from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from fencelog.api.server.limits import LINGER_S
@@ -21,14 +25,18 @@ class GatheringTransport(asyncio.Transport):
     """Joins what is written in one turn of the event loop. Order is kept; closing writes first, and
     lingers."""
 
-    __slots__ = ("_has_ended", "_loop", "_size", "_transport", "_waiting", "has_unread")
+    __slots__ = (
+        *("_has_ended", "_loop", "_size", "_taken_bytes", "_taken_s", "_transport", "_waiting"),
+        *("_written_bytes", "has_unread"),
+    )
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes | bytearray | memoryview[Any]] = []
-        self._size = 0
+        self._size = self._written_bytes = self._taken_bytes = 0
+        self._taken_s = 0.0
         self._has_ended = False
         self.has_unread = False
         """True while the client is still sending a request."""
@@ -45,14 +53,18 @@ class GatheringTransport(asyncio.Transport):
         """Write what is whole already, and whatever waits before it."""
         if self._waiting or self._has_ended:
             self._waiting.append(data)
+            self._size += len(data)
             self._flush()
         else:
+            self._written_bytes += len(data)
             self._transport.write(data)
 
     def _flush(self) -> None:
-        waiting, self._waiting, self._size = self._waiting, [], 0
+        waiting, size = self._waiting, self._size
+        self._waiting, self._size = [], 0
         if self.is_closing():
             return  # the connection was lost since, so nothing can be written
+        self._written_bytes += size
         if len(waiting) == 1:
             self._transport.write(waiting[0])
         elif waiting:
@@ -75,6 +87,29 @@ class GatheringTransport(asyncio.Transport):
             self._loop.call_later(LINGER_S, self._transport.close)
         else:
             self._transport.close()
+
+    @property
+    def untaken_bytes(self) -> int:
+        """The bytes that wait here for the client to take what was sent before."""
+        return self._transport.get_write_buffer_size()
+
+    def stalled_s(self, now_s: float) -> float:
+        """Return for how long the client has taken nothing, although something waits for it: since
+        the call of this that has seen it take something, or nothing wait."""
+        untaken = self.untaken_bytes
+        taken = self._written_bytes - untaken - (self._queued_bytes() if untaken else 0)
+        if not untaken or taken != self._taken_bytes:
+            self._taken_bytes, self._taken_s = taken, now_s
+        return now_s - self._taken_s
+
+    def _queued_bytes(self) -> int:
+        """Return the bytes in the kernel's queue, which takes no more from here before much of it
+        has left: the client may be slow, and take something all the same."""
+        connection = self._transport.get_extra_info("socket")
+        size = array("i", [0])
+        with suppress(OSError, AttributeError):  # it is closed, or no socket
+            fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, size)
+        return size[0]
 
     def abort(self) -> None:
         self._waiting.clear()

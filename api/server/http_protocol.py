@@ -43,6 +43,7 @@ from fencelog.api.server.request import (
 )
 from fencelog.api.server.request_reader import RequestReader
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
+from fencelog.broker.limits import ANSWER_STALL_MS
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.format.request_context import NO_CONTEXTS
 
@@ -78,6 +79,7 @@ class HttpProtocol(asyncio.Protocol):
         self._closing = self._has_ended = False
         self._idle_since_s = server_state.now_s
         self._started_us = 0
+        self.stalled_s = 0.0
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -134,7 +136,11 @@ class HttpProtocol(asyncio.Protocol):
 
     def close_if_overdue(self, now_s: float) -> None:
         """Close the connection if it has been idle for too long, or if its client is too slow in
-        sending a request."""
+        sending a request, or in taking an answer."""
+        self.stalled_s = self._transport.stalled_s(now_s)
+        if self.stalled_s > ANSWER_STALL_MS / 1000:
+            self.abort()  # closing would wait for the client, too
+            return
         if self._is_held or self._flow.read_paused or self._has_ended:
             return  # It is the server's turn.
         if self._reader.is_in_message:
@@ -143,6 +149,13 @@ class HttpProtocol(asyncio.Protocol):
                 self.refuse(error)
         elif now_s - self._idle_since_s > KEEP_ALIVE_S:
             self._close_if_idle()
+
+    @property
+    def untaken_bytes(self) -> int:
+        return self._transport.untaken_bytes
+
+    def abort(self) -> None:
+        self._transport.abort()
 
     def cut_off(self) -> None:
         """End the connection now, since its server has ended. A post under way gets the answer that

@@ -42,6 +42,10 @@ MAX_CONNECTIONS_OF_ADDRESS = MAX_CONNECTIONS // 2
 """The limit of connections from one address, which cannot exclude all others by itself; a load
 balancer is one address, so that it may have many."""
 
+MAX_UNTAKEN_BYTES = 512 * MIB
+"""The limit of answers that wait for their clients in the connections of one server. Above it those
+end whose clients have taken nothing for longest: a message, or a pull, may be 4 MiB for each."""
+
 MAX_ANSWERS_TOGETHER = 16
 """The paths that one request may ask for: more than any page of the console shows."""
 

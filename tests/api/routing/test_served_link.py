@@ -34,6 +34,7 @@ from fencelog.ledgers.rpc.wire import (
 )
 from tests.api.routing.link_peer import LinkPeer
 from tests.api.routing.link_stage import Served, get, serve_paths
+from tests.support.until import until
 
 SECRET = SharedSecret(b"correct horse battery staple", host=SystemHost())
 
@@ -140,6 +141,34 @@ async def test_an_answer_of_the_turn_in_which_the_link_is_closed_is_sent(
     await asyncio.sleep(0.05)
     under_way.set_result(AppendResult(0, 7, 1, 0))
     assert (await answer).offset == 7
+
+
+async def test_a_link_on_which_the_rest_of_a_frame_is_missing_ends(
+    served: Served, links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ServedLink] = []
+    connection_made = ServedLink.connection_made
+
+    def noted(self: ServedLink, transport: asyncio.BaseTransport) -> None:
+        made.append(self)
+        connection_made(self, transport)
+
+    monkeypatch.setattr(ServedLink, "connection_made", noted)
+    await (await links.request(served.url, get(b"/echo"), b"")).whole()
+    (link,) = made
+    now_s = asyncio.get_running_loop().time()
+    link.close_if_overdue(now_s + 10_000)  # idle, with nothing unfinished
+    request = encode_http_request(get(b"/echo", "POST"), b"x" * 1000)
+    frame = encode_request(LinkOp.REQUEST, 99, b"".join(request))
+    for place in range(0, 400, 100):  # slow, and never silent for too long
+        link.data_received(frame[place : place + 100])
+        for later_s in (0, 19):
+            now_s += later_s
+            link.close_if_overdue(now_s)
+    assert link._transport is not None
+    assert not link._transport.is_closing()
+    link.close_if_overdue(now_s + 2)
+    await until(lambda: link._transport is None)
 
 
 # -- strangers -----------------------------------------------------------------------------------
