@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGIReceiveEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from fencelog.api.http.request_ids import CURRENT, CurrentRequest
@@ -32,6 +32,7 @@ class Cycle(RequestResponseCycle):
         self.failure: FencelogError | None = None
         self.waiting_bytes = 0
         self._pieces: list[bytes] = []
+        self._ends_by_closing = False
 
     def add_body(self, piece: bytes) -> None:
         self._pieces.append(piece)
@@ -43,6 +44,22 @@ class Cycle(RequestResponseCycle):
         self.failure = error
         self.keep_alive = False
         self.message_event.set()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if self.scope["http_version"] == "1.0":
+            self._leave_out_chunks(message)
+        await super().send(message)
+
+    def _leave_out_chunks(self, message: ASGISendEvent) -> None:
+        """Have a body without a length end with its connection: HTTP/1.0 has no chunks (RFC 9112,
+        6.1)."""
+        if message["type"] == "http.response.start":
+            names = [name.lower() for name, _ in message.get("headers", ())]
+            self._ends_by_closing = b"content-length" not in names
+            if self._ends_by_closing:
+                self.chunked_encoding = self.keep_alive = False
+        elif message["type"] == "http.response.body" and self._ends_by_closing:
+            self.expected_content_length = len(message.get("body", b""))
 
     async def receive(self) -> ASGIReceiveEvent:
         event = await super().receive()

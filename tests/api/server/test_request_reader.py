@@ -13,10 +13,12 @@ import pytest
 
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.server.limits import MAX_HEAD_BYTES
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES
 from tests.support.fake_broker import FakeBroker
 
 PATH = "/v1/topics/ns/t/messages"
 LIMITS = "fencelog.api.server.request_reader"
+ADMINISTRATION = "/v1/topics/ns/other"
 
 
 class Client:
@@ -100,6 +102,19 @@ async def test_a_host_is_not_needed_in_http_1_0(client: Client) -> None:
     assert await client.reader.read() == b""
 
 
+@pytest.mark.parametrize("size", [10, 600_000])
+async def test_an_answer_in_http_1_0_has_no_chunks(client: Client, size: int) -> None:
+    """It would be sent while it is rendered; the end of the connection is its end."""
+    content = head("Host: localhost", f"Content-Length: {size}") + b"a" * size
+    client.writer.write(content)
+    assert (await client.answer())[0] == 201
+    path = b"/v1/topics/ns/t/partitions/0/messages?from=1"
+    client.writer.write(b"GET %b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" % path)
+    lines, _, body = (await client.reader.read()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in lines.lower()
+    assert [m["text"] for m in json.loads(body)["messages"]] == ["a" * size]
+
+
 async def test_a_chunked_post_is_one_message(client: Client, fake_broker: FakeBroker) -> None:
     chunked = head("Host: localhost", "Transfer-Encoding: Chunked") + b"1\r\na\r\n2\r\nbc\r\n0\r\n"
     client.writer.write(chunked + b"Fencelog-Key: of a trailer\r\n\r\n" + WHOLE)
@@ -169,17 +184,19 @@ async def test_a_head_has_to_arrive(
 
 
 @pytest.mark.parametrize("limit", ["BODY_S", "BODY_STALL_S"])
-@pytest.mark.parametrize("size", [3, 1_000_000])
-@pytest.mark.parametrize("path", [PATH, "/v1/topics/ns/other"])
+@pytest.mark.parametrize(
+    ("path", "size"),
+    [(PATH, 3), (PATH, 1_000_000), (ADMINISTRATION, 3), (ADMINISTRATION, MAX_ADMIN_BYTES)],
+)
 async def test_a_body_has_to_arrive(
     client: Client,
     fake_broker: FakeBroker,
     monkeypatch: pytest.MonkeyPatch,
     limit: str,
-    size: int,
     path: str,
+    size: int,
 ) -> None:
-    """The limit holds whether the connection, a plain endpoint or the framework reads the body."""
+    """The limit holds whether the connection or an endpoint reads the body."""
     monkeypatch.setattr(f"{LIMITS}.{limit}", 0)
     method = "POST" if path == PATH else "PUT"
     head_ = head("Host: localhost", f"Content-Length: {size}", "Content-Type: application/json",
