@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.problems import partly_done
 from fencelog.api.http.targets import PREFIX, Target
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
@@ -89,12 +90,19 @@ class PartitionAdmin:
         await exchange.respond(200, JSON, answer)
 
     async def terminate_all(self, exchange: Exchange, target: Target) -> None:
-        """Answer 200 once every partition is terminated. An error means that some may be."""
+        """Answer 200 once every partition is terminated. METADATA_UNKNOWN means that some may
+        be."""
         await self._nothing_asked(exchange)
         info = await self._broker.topic(target.topic)
-        ends = []
+        ends: list[LogEnd] = []
         for partition in range(info.config.partitions):
-            answer = await self._terminate(exchange, target, partition)
+            try:
+                answer = await self._terminate(exchange, target, partition)
+            except FencelogError as error:
+                if not ends:
+                    raise
+                what = f"{len(ends)} of {info.config.partitions} partitions are terminated"
+                raise partly_done(error, what) from error
             ends.append(msgspec.json.decode(answer, type=LogEnd))
         await exchange.respond(200, JSON, msgspec.json.encode(TopicEnds(ends)))
 

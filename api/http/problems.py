@@ -111,14 +111,30 @@ def unexpected() -> FencelogError:
 
 
 def cut_off(method: str, path: str) -> FencelogError:
-    """Return the error for a request that the closing service could not wait for."""
+    """Return the error for a request that the closing service could not wait for. Only an append
+    may not be repeated as it is."""
     if method in READING:
         return FencelogError(ErrorCode.DRAINING, "this broker is being closed")
-    code = ErrorCode.METADATA_UNKNOWN
-    if method == "POST":
-        of_subscription = "/subscriptions/" in path
-        code = ErrorCode.STATE_UNKNOWN if of_subscription else ErrorCode.APPEND_UNKNOWN
+    if method == "POST" and path.endswith(("/messages", "/messages:batch")):
+        code = ErrorCode.APPEND_UNKNOWN
+    elif "/producers/" in path or path.endswith(":fence"):
+        code = ErrorCode.STATE_UNKNOWN  # producer access
+    elif method == "POST" and "/subscriptions/" in path:
+        code = ErrorCode.STATE_UNKNOWN
+    elif path.endswith((":unload", ":drain")):
+        code = ErrorCode.REQUEST_TIMEOUT
+    else:
+        code = ErrorCode.METADATA_UNKNOWN
     return FencelogError(code, "this broker is being closed; the outcome is not known")
+
+
+def partly_done(error: FencelogError, what: str) -> FencelogError:
+    """Return the error of a request that has done ``what`` before it failed. The request may be
+    repeated."""
+    if error.code.effects is Effects.MAYBE:
+        return error
+    detail = f"{what}; then: {error.detail}"
+    return FencelogError(ErrorCode.METADATA_UNKNOWN, detail, last_code=error.code.slug)
 
 
 async def send_problem(exchange: Exchange, error: FencelogError) -> None:

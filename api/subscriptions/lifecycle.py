@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from fencelog.api.http.problems import partly_done
 from fencelog.api.subscriptions.dead_letters import dead_letter_topic, replay_name
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import CursorRequest
@@ -30,9 +31,10 @@ class SubscriptionLifecycle:
     ) -> tuple[RegisteredSubscription, bool]:
         """Return the subscription, with its cursor in every partition, and whether it is new.
 
-        Where a partition could not be reached the subscription is there all the same: creating it
-        again completes it. Raises FencelogError: ALREADY_EXISTS with other settings, LIMIT_REACHED,
-        INVALID_NAME, BAD_REQUEST, TOPIC_NOT_FOUND, what an owner says.
+        Where a partition could not be reached the subscription is there all the same
+        (METADATA_UNKNOWN): creating it again completes it. Raises FencelogError: ALREADY_EXISTS
+        with other settings, LIMIT_REACHED, INVALID_NAME, BAD_REQUEST, TOPIC_NOT_FOUND, and of a
+        subscription that was there what an owner says.
         """
         if config.max_deliveries is not None:
             _check_dead_letter_topic(topic.name, SubscriptionInfo(name, "", config))
@@ -50,7 +52,13 @@ class SubscriptionLifecycle:
         latest = await self._broker.topics.get(topic.name)
         if latest.topic_id != topic.topic_id:
             raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name} was deleted")
-        await self._owners.open_everywhere(Asked(latest, registered))
+        try:
+            await self._owners.open_everywhere(Asked(latest, registered))
+        except FencelogError as error:
+            if not created:
+                raise
+            what = f"subscription {name} is there, but not in every partition"
+            raise partly_done(error, what) from error
         return registered, created
 
     async def delete(self, topic: TopicInfo, name: str) -> None:
