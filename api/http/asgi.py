@@ -37,6 +37,16 @@ class ClientGone(Exception):
     """The client closed its connection, so that no answer can be sent."""
 
 
+def received(body: bytes, receive: Receive) -> Receive:
+    """Return a way to receive a body that was read, and whatever comes after it."""
+    whole: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def take() -> Event:
+        return whole.pop() if whole else await receive()
+
+    return take
+
+
 class Exchange:
     """A request and its way to be answered.
 

@@ -73,6 +73,8 @@ class ServedLink(asyncio.Protocol):
     ``connections`` and ``tasks``: those of the server, which waits for them at its end.
     """
 
+    transport = None
+
     def __init__(
         self,
         host: LinkHost,
@@ -97,11 +99,7 @@ class ServedLink(asyncio.Protocol):
         self._out: list[bytes] = []
         self.is_slow = False
         """The network takes no more for now."""
-        self._heard_s = 0.0
-        """When more of an unfinished frame had come, or none was there, at the last look."""
-        self._has_heard = False
-        self.untaken_bytes = 0
-        self.stalled_s = 0.0
+        self._heard_s, self._has_heard = 0.0, False
 
     # -- transport -------------------------------------------------------------------------------
 
@@ -156,12 +154,11 @@ class ServedLink(asyncio.Protocol):
         self._loop.call_later(LAST_REQUEST_S, self._close_if_idle)
 
     def close_if_overdue(self, now_s: float) -> None:
-        """End the link if nothing more of a frame has come for too long. An idle one stays: the
-        other broker closes it."""
+        """End the link if nothing more of a frame has come for too long. The other broker closes an
+        idle one."""
         if self._has_heard or self.is_slow or not self._frames.held_bytes:
             self._has_heard, self._heard_s = False, now_s
         elif now_s - self._heard_s > FRAME_STALL_S:
-            _log.warning("a link of another broker is closed: the rest of a frame is missing")
             self.abort()
 
     def cut_off(self) -> None:

@@ -24,11 +24,11 @@ from fencelog.api.http.asgi import (
     JSON,
     READING,
     ClientGone,
-    Event,
     Exchange,
     Receive,
     Scope,
     Send,
+    received,
 )
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
@@ -41,12 +41,7 @@ from fencelog.api.http.problems import (
     send_problem,
     unexpected,
 )
-from fencelog.api.http.request_ids import (
-    CURRENT,
-    OF_THIS_PROCESS,
-    request_of,
-    serving,
-)
+from fencelog.api.http.request_ids import CURRENT, OF_THIS_PROCESS, request_of, serving
 from fencelog.api.http.request_spans import RequestSpans
 from fencelog.api.http.sse import problem_event
 from fencelog.api.http.targets import Endpoint, Target, Targets
@@ -218,9 +213,8 @@ class Application:
                 preferred(exchange.header(b"accept"), _JSON_ALONE)
         if method in methods:
             # The framework would read a body of any size, and parse it at once.
-            body = await self._bodies.read(exchange, MAX_ADMIN_BYTES)
-            again = _received(body, receive)
-            await framework.app({**scope, "method": method}, again, exchange.send)
+            read = received(await self._bodies.read(exchange, MAX_ADMIN_BYTES), receive)
+            await framework.app({**scope, "method": method}, read, exchange.send)
         else:
             await answer_other_method(exchange, methods, self.origins)
 
@@ -243,16 +237,6 @@ class Application:
             await send({"type": f"{event['type']}.complete"})
             if event["type"] == "lifespan.shutdown":
                 return
-
-
-def _received(body: bytes, receive: Receive) -> Receive:
-    """Return a way to receive a body that was read, and whatever comes after it."""
-    whole: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def take() -> Event:
-        return whole.pop() if whole else await receive()
-
-    return take
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +293,6 @@ def build_app(
         broker, ownership, forwarder, waits, bodies, metrics, once
     )
     endpoints |= served
-
     others = counted or ProcessCounts(LedgerCounts())
 
     def load() -> Framework:
@@ -317,8 +300,8 @@ def build_app(
 
     broker.rate_history.start()
     broker.events.start(EventTopic(broker, Appending(ownership, forwarder)))
-    events = EventLog(ownership, waits).pages()
-    pages = {**Health(broker.check_ready).pages(), **console_pages(), **events}
+    pages = {**Health(broker.check_ready).pages(), **console_pages()}
+    pages |= EventLog(ownership, waits).pages()
     app = Application(
         endpoints, pages, Administration(load), links, waits, metrics, produce, bodies
     )

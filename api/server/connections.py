@@ -5,32 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from fencelog.api.http.asgi import JSON
+from fencelog.api.server.gathering_transport import GatheringTransport
 from fencelog.api.server.limits import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_OF_ADDRESS,
     MAX_UNTAKEN_BYTES,
 )
+from fencelog.broker.limits import ANSWER_STALL_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _CREATED = 201
 
 
 class HttpConnection(Protocol):
-    """A connection as its server sees it. ``untaken_bytes``: of answers, that its client has not
-    taken yet; ``stalled_s``: the time for which it has taken none of them, at the last look."""
-
-    stalled_s: float
+    """A connection as its server sees it. ``transport``: None where what the other end takes is
+    limited otherwise."""
 
     @property
-    def untaken_bytes(self) -> int: ...
-
-    def abort(self) -> None: ...
+    def transport(self) -> GatheringTransport | None: ...
 
     def close_if_overdue(self, now_s: float) -> None: ...
 
@@ -83,20 +82,20 @@ class Connections(ServerState):
         )
         for connection in self._all():
             connection.close_if_overdue(self.now_s)
-        self._limit_untaken()
+        self._end_stalled()
 
-    def _limit_untaken(self) -> None:
-        """End the connections whose clients have taken nothing for longest, while what waits for
-        clients takes too much memory."""
-        untaken = {each: size for each in self._all() if (size := each.untaken_bytes)}
-        over = sum(untaken.values()) - MAX_UNTAKEN_BYTES
-        if over <= 0:
-            return
-        for each in sorted(untaken, key=lambda each: each.stalled_s, reverse=True):
-            if over <= 0 or not each.stalled_s:
-                return
-            each.abort()
-            over -= untaken[each]
+    def _end_stalled(self) -> None:
+        """End the connections whose clients take nothing of their answers: those that have for too
+        long, and the longest stalled ones while all that waits takes too much memory."""
+        transports = [each.transport for each in self._all()]
+        waiting = [each for each in transports if each is not None and each.untaken_bytes]
+        for each in waiting:
+            each.look(self.now_s)
+        over = sum(each.untaken_bytes for each in waiting) - MAX_UNTAKEN_BYTES
+        for each in sorted(waiting, key=attrgetter("stalled_s"), reverse=True):
+            if each.stalled_s > ANSWER_STALL_MS / 1000 or (over > 0 and each.stalled_s):
+                over -= each.untaken_bytes
+                each.abort()  # closing would wait for the client, too
 
     def cut_off(self) -> None:
         """End the connections whose requests the closing server could not wait for."""

@@ -27,7 +27,7 @@ class GatheringTransport(asyncio.Transport):
 
     __slots__ = (
         *("_has_ended", "_loop", "_size", "_taken_bytes", "_taken_s", "_transport", "_waiting"),
-        *("_written_bytes", "has_unread"),
+        *("_written_bytes", "has_unread", "stalled_s"),
     )
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -40,6 +40,9 @@ class GatheringTransport(asyncio.Transport):
         self._has_ended = False
         self.has_unread = False
         """True while the client is still sending a request."""
+        self.stalled_s = 0.0
+        """The time for which the client has taken nothing of what waits for it, at the last
+        look."""
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if not self._waiting:
@@ -93,14 +96,13 @@ class GatheringTransport(asyncio.Transport):
         """The bytes that wait here for the client to take what was sent before."""
         return self._transport.get_write_buffer_size()
 
-    def stalled_s(self, now_s: float) -> float:
-        """Return for how long the client has taken nothing, although something waits for it: since
-        the call of this that has seen it take something, or nothing wait."""
+    def look(self, now_s: float) -> None:
+        """Look whether the client has taken anything since the last look, or nothing waits."""
         untaken = self.untaken_bytes
         taken = self._written_bytes - untaken - (self._queued_bytes() if untaken else 0)
         if not untaken or taken != self._taken_bytes:
             self._taken_bytes, self._taken_s = taken, now_s
-        return now_s - self._taken_s
+        self.stalled_s = now_s - self._taken_s
 
     def _queued_bytes(self) -> int:
         """Return the bytes in the kernel's queue, which takes no more from here before much of it

@@ -43,7 +43,6 @@ from fencelog.api.server.request import (
 )
 from fencelog.api.server.request_reader import RequestReader
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
-from fencelog.broker.limits import ANSWER_STALL_MS
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.format.request_context import NO_CONTEXTS
 
@@ -68,7 +67,7 @@ class HttpProtocol(asyncio.Protocol):
         self._all = server_state
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
-        self._transport: GatheringTransport
+        self.transport: GatheringTransport
         self._flow: FlowControl
         self._reader: RequestReader
         self._endpoints: Endpoints
@@ -79,14 +78,13 @@ class HttpProtocol(asyncio.Protocol):
         self._closing = self._has_ended = False
         self._idle_since_s = server_state.now_s
         self._started_us = 0
-        self.stalled_s = 0.0
 
     # -- the connection --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         given = cast("asyncio.Transport", transport)
-        self._transport = GatheringTransport(given)
-        self._flow = FlowControl(self._transport)
+        self.transport = GatheringTransport(given)
+        self._flow = FlowControl(self.transport)
         self._reader = RequestReader(self, self._all, self._flow)
         scheme = "https" if is_ssl(given) else "http"
         self._endpoints = Endpoints(
@@ -106,10 +104,10 @@ class HttpProtocol(asyncio.Protocol):
         self._following.clear()
         self._held.clear()
         self._flow.resume_writing()
-        self._transport.abort()
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._has_ended or self._transport.is_closing():
+        if self._has_ended or self.transport.is_closing():
             return
         if self._is_held:
             self._held.append(data)
@@ -136,11 +134,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def close_if_overdue(self, now_s: float) -> None:
         """Close the connection if it has been idle for too long, or if its client is too slow in
-        sending a request, or in taking an answer."""
-        self.stalled_s = self._transport.stalled_s(now_s)
-        if self.stalled_s > ANSWER_STALL_MS / 1000:
-            self.abort()  # closing would wait for the client, too
-            return
+        sending a request."""
         if self._is_held or self._flow.read_paused or self._has_ended:
             return  # It is the server's turn.
         if self._reader.is_in_message:
@@ -150,26 +144,19 @@ class HttpProtocol(asyncio.Protocol):
         elif now_s - self._idle_since_s > KEEP_ALIVE_S:
             self._close_if_idle()
 
-    @property
-    def untaken_bytes(self) -> int:
-        return self._transport.untaken_bytes
-
-    def abort(self) -> None:
-        self._transport.abort()
-
     def cut_off(self) -> None:
         """End the connection now, since its server has ended. A post under way gets the answer that
         its outcome is unknown; the ASGI application answers for itself when it is cancelled."""
         request = self._current
         if request is None:
-            self._transport.close()
+            self.transport.close()
         elif request.cycle is None:
             self._closing = True
             self._fail(request, cut_off("POST", path_of(request)))
 
     def _close_if_idle(self) -> None:
-        if not self._is_answering and not self._transport.is_closing():
-            self._transport.close()
+        if not self._is_answering and not self.transport.is_closing():
+            self.transport.close()
 
     @property
     def _address(self) -> str:
@@ -195,11 +182,11 @@ class HttpProtocol(asyncio.Protocol):
             every.connections.discard(cast("Any", self))
             # Links count among the connections of their address, like any other.
             on_lost = partial(every.forget, self._address)
-            serve_link(host, self._transport.detach(), every.connections, every.tasks, on_lost)
+            serve_link(host, self.transport.detach(), every.connections, every.tasks, on_lost)
 
     def _go_on(self) -> None:
         """Take up the next request, and what has arrived since."""
-        while not self._is_held and not self._transport.is_closing():
+        while not self._is_held and not self.transport.is_closing():
             if self._current is None and self._following:
                 self._start(self._following.popleft())
             elif self._held:
@@ -228,13 +215,13 @@ class HttpProtocol(asyncio.Protocol):
         except httptools.HttpParserInvalidURLError:
             self.refuse(FencelogError(ErrorCode.BAD_REQUEST, "the request names no path"))
             return
-        self._transport.has_unread = True
+        self.transport.has_unread = True
         if self._current is not None:
             self._flow.pause_reading()
         self._queue(request)
 
     def take_request(self, request: HttpRequest) -> None:
-        self._transport.has_unread = False
+        self.transport.has_unread = False
         if request.cycle is not None:
             return  # It was started, or queued, when its head came.
         self._queue(request)
@@ -251,7 +238,7 @@ class HttpProtocol(asyncio.Protocol):
     def _start(self, request: HttpRequest) -> None:
         self._current = request
         if request.refusal is not None:
-            self._closing = self._transport.has_unread = True
+            self._closing = self.transport.has_unread = True
             self._fail(request, request.refusal)
             return
         if request.post is None or request.cycle is not None:
@@ -272,7 +259,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _appended(self, future: AppendFuture) -> None:
         request, error = self._current, future.exception()
-        if request is None or self._transport.is_closing():
+        if request is None or self.transport.is_closing():
             return
         if error is None:
             self._answer_post(request, future.result())
@@ -295,7 +282,7 @@ class HttpProtocol(asyncio.Protocol):
             last = header_lines(owner) + last
         if request.current is not None:
             last += header_lines(request.given_header)
-        self._transport.write_now(self._all.created(body, last))
+        self.transport.write_now(self._all.created(body, last))
         if not owner:
             self._app.appended_now(len(request.body), self._started_us, result)
 
@@ -319,7 +306,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reader.end()
         if broken is not None and broken.cycle is not None:
             if broken.cycle.response_started:
-                self._transport.close()  # The rest of its answer is missing, or nothing is.
+                self.transport.close()  # The rest of its answer is missing, or nothing is.
             else:
                 broken.cycle.break_off(error)
                 broken.is_received = True
@@ -335,12 +322,12 @@ class HttpProtocol(asyncio.Protocol):
         headers: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
         last = _CLOSE if self._closing else b""
-        self._transport.write_now(self._all.answer(status, media_type, body, headers or (), last))
+        self.transport.write_now(self._all.answer(status, media_type, body, headers or (), last))
 
     def _finish(self) -> None:
         """Go on after the answer to a post has been sent."""
         if self._closing:
-            self._transport.close()
+            self.transport.close()
         self._answered()
 
     def _answered(self) -> None:
@@ -355,7 +342,7 @@ class HttpProtocol(asyncio.Protocol):
     def _make_cycle(self, request: HttpRequest) -> Cycle:
         cycle = Cycle(
             scope=cast("Any", self._endpoints.scope(request)),
-            transport=cast("asyncio.Transport", self._transport),
+            transport=cast("asyncio.Transport", self.transport),
             flow=self._flow,
             logger=_log,
             access_logger=_log,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fencelog.api.server import connections, http_protocol
+from fencelog.api.server import connections
 from fencelog.api.server.gathering_transport import GatheringTransport
 from fencelog.api.server.serve import HttpServer, bind
 from fencelog.broker.names import TopicName
@@ -41,9 +41,9 @@ class Asking:
 
     @property
     def stalled(self) -> set[Any]:
-        """The connections whose clients have taken nothing for a while."""
+        """The transports whose clients have taken nothing for a while."""
         every: set[Any] = set(self._server._server.server_state.connections)
-        return {each for each in every if each.stalled_s}
+        return {each.transport for each in every if each.transport.stalled_s}
 
     def ask(self, path: str, header: str) -> socket.socket:
         """A client with hardly any space for the answer."""
@@ -84,7 +84,7 @@ async def asking(fake_broker: FakeBroker) -> AsyncIterator[Asking]:
 async def test_who_takes_nothing_is_disconnected(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, path: str, header: str
 ) -> None:
-    monkeypatch.setattr(http_protocol, "ANSWER_STALL_MS", 2_500)
+    monkeypatch.setattr(connections, "ANSWER_STALL_MS", 2_500)
     asking.ask(path, header)
     await until(lambda: len(asking.stalled) == 1)
     await until(lambda: not asking.stalled)
@@ -116,12 +116,13 @@ async def test_who_takes_a_little_is_not_stalled() -> None:
                     taken += len(await loop.sock_recv(client, 4096))
                 await until(partial(has_moved, transport, float(now_s)))
             assert transport.untaken_bytes > 0
-            await until(lambda: transport.stalled_s(1_100.0) > 0)
+            await until(lambda: not has_moved(transport, 1_100.0))
             transport.abort()
 
 
 def has_moved(transport: GatheringTransport, now_s: float) -> bool:
-    return transport.stalled_s(now_s) == 0
+    transport.look(now_s)
+    return transport.stalled_s == 0
 
 
 async def test_those_that_stall_longest_make_space(
