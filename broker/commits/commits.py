@@ -41,6 +41,17 @@ T = TypeVar("T")
 CHECKED_AT_ONCE = 16
 """The ledgers of one commit that are closed and checked at the same time."""
 
+_LOOKS = 4
+"""The number of times that a step of the log may begin as appends are held for a commit."""
+
+_BY_OWNER = (
+    ErrorCode.BACKLOG_QUOTA_EXCEEDED,
+    ErrorCode.LEDGER_NOT_FOUND,
+    ErrorCode.LIMIT_REACHED,
+)
+"""The refusals of an owner that its successor may have no reason for: it may have fewer committers,
+ledgers and messages, and may have made this commit, and trimmed it, since."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingLedger:
@@ -154,12 +165,11 @@ class Commits:
         if done is not None:
             return Committed(done, duplicate=True)
         self._check_open()
-        self._admission.check_quota()
         now_us = self._factory.host.now_us()
         messages = sum(count for _, count in ledgers)
         commit = Commit(batch, self._pipeline.tail_offset, messages, now_us, partitions, ends)
-        # The successor of this owner may have fewer committers, and fewer ledgers.
-        async with self._reader.refusing_as_owner(ErrorCode.LIMIT_REACHED):
+        async with self._reader.refusing_as_owner(*_BY_OWNER):
+            self._admission.check_quota()
             # Before anything is closed, and before the list grows by the next ledger.
             self._node.ledger_list.with_commit(committer, commit)
             if ledgers:
@@ -183,10 +193,26 @@ class Commits:
         refusal = self._pipeline.mode.refusal
         if refusal is not None:
             raise copy_of(refusal)
+        if self._node.ledger_list.terminated:  # the log is about to be told
+            raise self._terminated()
+
+    def _terminated(self) -> FencelogError:
+        tail = self._pipeline.tail_offset
+        detail = f"the partition is terminated at offset {tail}"
+        return FencelogError(ErrorCode.TOPIC_TERMINATED, detail, tail_offset=tail)
 
     async def _adopt(self, adoption: Adoption) -> None:
-        async with self._access.held():
-            await self._writer.adopt(adoption)
+        """Add the segments between two steps of the log: one that waits for the metadata store may
+        wait for long, and appends must not wait behind it."""
+        is_adopted = False
+        for left in reversed(range(_LOOKS)):
+            await self._writer.rest()
+            async with self._access.held():
+                if self._writer.is_at_rest or not left:
+                    await self._writer.adopt(adoption)
+                    is_adopted = True
+            if is_adopted:
+                break
         if adoption.dropped is not None:
             with suppress(FencelogError):  # an empty ledger that is on no list may stay behind
                 await self._factory.ledgers.delete(adoption.dropped)
@@ -196,12 +222,7 @@ class Commits:
 
         def noted(ledger_list: LedgerList) -> LedgerList:
             if ledger_list.terminated:  # meanwhile
-                tail = self._pipeline.tail_offset
-                raise FencelogError(
-                    ErrorCode.TOPIC_TERMINATED,
-                    f"the partition is terminated at offset {tail}",
-                    tail_offset=tail,
-                )
+                raise self._terminated()
             return ledger_list.with_commit(committer, commit)
 
         try:

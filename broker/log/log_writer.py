@@ -139,6 +139,16 @@ class LogWriter:
             await asyncio.wait((self._terminated,))
             self._terminated.result()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """True if no step is under way."""
+        return self._task is None
+
+    async def rest(self) -> None:
+        """Wait until no step is under way; one may begin at any time after it."""
+        while self._task is not None:
+            await asyncio.wait((self._task,))
+
     async def adopt(self, adoption: Adoption) -> None:
         """Add sealed segments to the log; on return they are in it. Nothing may wait or be in
         flight, and one adoption is asked for at a time. It continues if the caller is cancelled.

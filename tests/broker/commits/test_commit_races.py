@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 from tests.broker.commits.test_commits import Q, code_of, place, written
 from tests.support.broker_stage import ReadAll, Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.until import until
 
 
 @pytest.mark.parametrize("is_deletion_slow", [False, True])
@@ -110,3 +114,74 @@ async def test_a_commit_opens_no_partition_whose_last_change_of_access_is_unknow
     for work in (log.append_message(Message(b"x")), log.commits.commit(Q, 1, [segment])):
         assert await code_of(work) is ErrorCode.BOOKIE_UNAVAILABLE
     assert await code_of(log.append_message(Message(b"y"))) is ErrorCode.BOOKIE_UNAVAILABLE
+
+
+async def test_a_commit_that_meets_the_end_as_it_is_stored_is_refused(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await stage.open()
+    segment = await written(log, ledgers, b"s")
+    await log.append_message(Message(b"a"))
+    commit, commits = log._node._commit, list[asyncio.Task[object]]()
+
+    async def and_commit(ledger_list: LedgerList, *rest: Any) -> Any:
+        done = await commit(ledger_list, *rest)
+        if ledger_list.terminated:
+            commits.append(asyncio.create_task(log.commits.commit(Q, 1, [segment])))
+        return done
+
+    monkeypatch.setattr(log._node, "_commit", and_commit)
+    await log.terminate()
+    (refused,) = commits
+    assert await code_of(refused) is ErrorCode.TOPIC_TERMINATED
+
+
+async def test_an_owner_that_was_replaced_does_not_say_that_a_ledger_is_gone(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    """Its successor has made the commit, and trimmed it since."""
+    old = await stage.open()
+    segment = await written(old, ledgers, b"a")
+    new = await stage.open()
+    assert place(await new.commits.commit(Q, 1, [segment])) == (1, 0, 1, False)
+    await new.append_message(Message(b"b"))
+    await new.retention.trim(1)
+    assert old.is_serving
+    assert await code_of(old.commits.commit(Q, 1, [segment])) is ErrorCode.NO_OWNER
+    assert place(await new.commits.commit(Q, 1, [segment])) == (1, 0, 1, True)
+
+
+async def test_an_owner_that_was_replaced_does_not_say_that_its_quota_is_exceeded(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    old = await stage.open(policy=Policy(backlog_quota_bytes=1, backlog_action="refuse"))
+    segment = await written(old, ledgers, b"a")
+    old._admission.over_quota(True)
+    refused = await code_of(old.commits.commit(Q, 1, [segment]))
+    assert refused is ErrorCode.BACKLOG_QUOTA_EXCEEDED
+    new = await stage.open()
+    assert place(await new.commits.commit(Q, 1, [segment])) == (1, 0, 1, False)
+    assert await code_of(old.commits.commit(Q, 1, [segment])) is ErrorCode.NO_OWNER
+
+
+async def test_appends_do_not_wait_for_a_commit_that_waits_for_a_roll(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
+    """The roll waits for the metadata store, which has gone away."""
+    store = await stage.store()
+    log = await stage.open(store=store, max_entries=2)
+    segment = await written(log, ledgers, b"s")
+    ledgers.create_gate.clear()
+    for value in (b"a", b"b"):
+        await log.append_message(Message(value))
+    await until(lambda: not log._writer.is_at_rest)
+    committing = asyncio.create_task(log.commits.commit(Q, 1, [segment]))
+    await asyncio.sleep(0.02)
+    store.disconnect()
+    ledgers.create_gate.set()
+    await asyncio.sleep(0.02)
+    assert (await log.append_message(Message(b"c"))).offset == 2
+    assert not committing.done()
+    store.reconnect()
+    assert (await committing).commit.messages == 1
+    assert await read_all(log) == [b"a", b"b", b"c", b"s"]
