@@ -234,13 +234,17 @@ OFFER_TIMEOUT_MS = 5_000
 """The time for which a partition's previous owner waits for the next one to open it, together with
 its requests."""
 
+MAX_OFFERS = 2
+"""The number of brokers that are asked to take a partition; after them, any broker that gets the
+next request does."""
+
 OWNER_LOST_MS = 1_000
 """The time after which requests that were forwarded to an owner whose node is gone end, if that
 broker is not registered any more; while it is, the time between two looks."""
 
-OWNER_MOVED_MS = OFFER_TIMEOUT_MS + OWNER_LOST_MS
+OWNER_MOVED_MS = MAX_OFFERS * OFFER_TIMEOUT_MS + OWNER_LOST_MS
 """The time after which they end although that broker is registered: a living one lets them wait for
-the next owner as long as its offer does, and answers."""
+the next owner as long as its offers do, and answers."""
 
 QUIET_CHECK_MS = 30_000
 """The time after which an owner that is asked for messages, and has acknowledged none, looks

@@ -77,7 +77,10 @@ class Balancer:
         while True:
             await asyncio.sleep(self._policy.interval_s)
             now = loop.time()
-            await self.round(now - last)
+            try:
+                await self.round(now - last)
+            except Exception:  # a bug; the load is measured and published all the same
+                log.exception("a round of the balancer failed")
             last = now
 
     async def _measure(self, elapsed_s: float) -> None:

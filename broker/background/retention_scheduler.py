@@ -61,7 +61,10 @@ class RetentionScheduler:
                 for number, each in enumerate(logs[step * share : (step + 1) * share]):
                     if number and number % LOOKS_AT_ONCE == 0:
                         await asyncio.sleep(0)
-                    await self._look_at(each)
+                    try:
+                        await self._look_at(each)
+                    except Exception:  # a bug; the other logs are to be looked at all the same
+                        log.exception("retention of %s failed", each.name)
 
     async def _look_at(self, each: PartitionLog) -> None:
         if not each.is_serving or each in self._tending:

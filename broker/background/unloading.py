@@ -120,23 +120,32 @@ class Unloading:
     async def _transfer_all(self) -> int:
         self._directory.set_draining()
         await self._balancer.stop()
-        not_taken = 0
+        tried, not_taken = set[PartitionSlot](), set[PartitionSlot]()
 
         async def transfer(slot: PartitionSlot) -> None:
-            nonlocal not_taken
-            taker = await slot.transfer()
-            not_taken += taker is None
+            tried.add(slot)
+            if await slot.transfer() is None:
+                not_taken.add(slot)
+            else:
+                not_taken.discard(slot)
+
+        def left() -> list[PartitionSlot]:
+            """Partitions that are open, or being opened since before the drain began. An opening
+            that begins later is refused."""
+            return [
+                slot
+                for slot in self._slots.values()
+                if slot.held_log is not None or (slot.is_here and slot not in tried)
+            ]
 
         try:
             async with asyncio.timeout(self._timeout_s):
-                # Partitions that were being opened when the drain began appear later.
-                while here := [slot for slot in self._slots.values() if slot.is_here]:
+                while here := left():
                     await few_at_a_time(transfer, here)
         except TimeoutError:
-            left = sum(slot.is_here for slot in self._slots.values())
-            log.warning("%d partitions were not handed over in time", left)
-            return not_taken + left
-        return not_taken
+            log.warning("%d partitions were not handed over in time", len(left()))
+            return len(not_taken.union(left()))
+        return len(not_taken)
 
 
 async def few_at_a_time(

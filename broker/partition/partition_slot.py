@@ -55,6 +55,7 @@ class PartitionSlot:
         "_closed",
         "_disposing",
         "_events",
+        "_is_offering",
         "_log",
         "_move",
         "_moved",
@@ -86,6 +87,8 @@ class PartitionSlot:
         )
         self._log: PartitionLog | None = None
         self._opening: asyncio.Task[PartitionLog] | None = None
+        self._is_offering = False
+        """True while another broker is asked to open it."""
         self._disposing: asyncio.Task[None] | None = None
         self._move: asyncio.Task[str | None] | None = None
         self._moved: asyncio.Event | None = None
@@ -120,7 +123,8 @@ class PartitionSlot:
 
     async def log(self, *, take: bool = False) -> PartitionLog:
         """Return the open log. ``take``: another broker has chosen this one, so this broker does
-        not choose again. Raises NotOwner, or why it could not be opened."""
+        not choose again. Raises NotOwner, or why it could not be opened: two brokers that offer the
+        partition to each other do not wait for each other (NO_OWNER)."""
         while self._moved is not None:
             await self._moved.wait()
         if self._closed is not None:
@@ -130,6 +134,8 @@ class PartitionSlot:
             return found
         if self._owner.other is not None and not take:  # the result of the watch may be out of date
             raise NotOwner(str(self), self._owner.other)
+        if take and self._is_offering:
+            raise FencelogError(ErrorCode.NO_OWNER, f"{self} is being offered to another broker")
         opening = self._opening
         if opening is None:
             opening = self._opening = asyncio.get_running_loop().create_task(
@@ -171,6 +177,8 @@ class PartitionSlot:
             if self._opening is not None:
                 await asyncio.wait((self._opening,))
             open_log = self._give_up_log()
+            if open_log is None and self._owner.other is not None:
+                return await self._owner.find_other()  # the opening has found it; its watch stays
             is_released, release = False, self._owner.releasing()
             self._owner.close()  # of what follows here, nothing need be reported
             if open_log is not None:
@@ -306,7 +314,11 @@ class PartitionSlot:
         others = self._services.others
         if not take and others.is_elsewhere:
             await self._owner.check_free()
-            await others.offer(self.info.name, self.partition)
+            self._is_offering = True
+            try:
+                await others.offer(self.info.name, self.partition)
+            finally:
+                self._is_offering = False
             await self._owner.check_free()
         others.check_may_take()
 

@@ -10,13 +10,9 @@ from fencelog.broker.cluster.broker_directory import BrokerDirectory
 from fencelog.broker.cluster.load import PARTITION_COST
 from fencelog.broker.cluster.peers import Peers
 from fencelog.broker.config import BalancePolicy
-from fencelog.broker.limits import OFFER_TIMEOUT_MS
+from fencelog.broker.limits import MAX_OFFERS, OFFER_TIMEOUT_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-
-OFFERS = 2
-"""The number of brokers that are asked to take a partition; after them, any broker that gets the
-next request does."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +42,7 @@ class PartitionTransfer:
         loaded. Return the broker that has taken it; None: no broker would. Never raises
         FencelogError."""
         directory = self._directory
-        wanted = targets(self._own_id, directory.views())[:OFFERS] if to is None else [to]
+        wanted = targets(self._own_id, directory.views())[:MAX_OFFERS] if to is None else [to]
         for broker_id in wanted:
             url = directory.url_of(broker_id)
             if url is None:

@@ -13,6 +13,7 @@ from fencelog.broker.background.retention_scheduler import (
     STEPS,
     RetentionScheduler,
 )
+from tests.support.until import until
 
 PERIOD_S = 5.0
 
@@ -81,3 +82,20 @@ async def test_no_turn_of_the_loop_looks_at_more_than_some(
     await is_over.wait()
     await scheduler.close()
     assert max(looks) == LOOKS_AT_ONCE
+
+
+async def test_a_bug_at_one_log_ends_the_look_at_no_other() -> None:
+    class Failing(Log):
+        name = "failing"
+
+        @property
+        def is_serving(self) -> bool:
+            super().is_serving  # noqa: B018 - it is counted
+            raise ZeroDivisionError("a bug")
+
+    looked_at: Counter[Log] = Counter()
+    logs: list[Any] = [Failing(looked_at), Log(looked_at)]
+    scheduler = RetentionScheduler(lambda: logs, period_s=0.1)
+    scheduler.start()
+    await until(lambda: min(looked_at[each] for each in logs) >= 3)
+    await scheduler.close()

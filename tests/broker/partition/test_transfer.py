@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.cluster.load import BrokerLoad
-from fencelog.broker.config import BalancePolicy, BrokerConfig
+from fencelog.broker.config import BalancePolicy
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.topics import TopicConfig
@@ -20,59 +18,9 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.metastore.port import NO_VERSION, Change, Delete, Version
 from fencelog.ledgers.record_batch import Message
+from tests.broker.partition.transfer_stage import NAME, Make, Network, settle
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
-
-NAME = TopicName.of("shop", "orders")
-
-
-class Network:
-    """``broker.peers.Peers``, without a network: brokers by URL, and those that do not answer."""
-
-    def __init__(self) -> None:
-        self.brokers: dict[str, Broker] = {}
-        self.dead: set[str] = set()
-        self.asked: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def open(self, url: str, topic: TopicName, partition: int) -> None:
-        self.asked.append(url)
-        await self.gate.wait()
-        if url in self.dead:
-            raise FencelogError(ErrorCode.NO_OWNER, "nobody listens")
-        await self.brokers[url].take(topic, partition)
-
-
-@pytest.fixture
-def network() -> Network:
-    return Network()
-
-
-Make = Callable[..., Awaitable[Broker]]
-
-
-@pytest_asyncio.fixture
-async def make(stage: Stage, network: Network) -> AsyncIterator[Make]:
-    """Start brokers that know each other."""
-
-    async def make(name: str, **settings: Any) -> Broker:
-        url = f"http://{name}"
-        config = replace(BrokerConfig(name, url, close_timeout_s=1.0), **settings)
-        broker = Broker(
-            await stage.store(), stage.ledgers, host=stage.host, config=config, peers=network
-        )
-        network.brokers[url] = broker
-        await broker.start()
-        return broker
-
-    yield make
-    for broker in network.brokers.values():
-        await broker.close()
-
-
-async def settle() -> None:
-    await asyncio.sleep(0.03)
 
 
 def recorded_commits(broker: Broker) -> list[list[Change]]:

@@ -259,8 +259,8 @@ SUBSCRIBED = (
             Edit(
                 LIFECYCLE,
                 "SubscriptionLifecycle.create",
-                "        await self._owners.open_everywhere(Asked(latest, registered))\n",
-                "",
+                "            await self._owners.open_everywhere(Asked(latest, registered))\n",
+                "            pass\n",
             ),
         ),
     ),

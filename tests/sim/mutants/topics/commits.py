@@ -166,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 COMMITS,
                 "Commits._commit",
-                "self._reader.refusing_as_owner(ErrorCode.LIMIT_REACHED)",
+                "self._reader.refusing_as_owner(*_BY_OWNER)",
                 "self._reader.refusing_as_owner()",
             ),
         ),

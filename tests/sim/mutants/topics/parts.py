@@ -25,6 +25,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        # The successor has to trim the batch before its repetition reaches the previous owner.
+        "a-ledger-is-gone-at-who-was-replaced",
+        "SEMANTICS.md: Commits of ledgers",
+        "A replaced owner refuses for good a commit that its successor has made, and trimmed.",
+        (
+            Edit(
+                "fencelog.broker.commits.commits",
+                "Commits._commit",
+                "self._reader.refusing_as_owner(*_BY_OWNER)",
+                "self._reader.refusing_as_owner(ErrorCode.LIMIT_REACHED)",
+            ),
+        ),
+    ),
+    Mutant(
         "commit-opens-an-unsettled-partition",
         "SEMANTICS.md: Commits of ledgers",
         "A commit joins, and opens the partition, while the last change of access is unknown.",

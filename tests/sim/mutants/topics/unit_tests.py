@@ -295,6 +295,7 @@ TESTS = {
         "letter-forwarded-without-its-key",
     ),
     "tests/broker/commits/test_commit_races.py": (
+        "a-ledger-is-gone-at-who-was-replaced",
         "trimmed-ledger-joins-again",
         "commit-opens-an-unsettled-partition",
     ),

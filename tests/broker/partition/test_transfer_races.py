@@ -1,0 +1,122 @@
+"""Partitions on their way from one broker to another, and requests that meet them there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.limits import OFFER_TIMEOUT_MS
+from fencelog.broker.partition.owner_node import OwnerNode
+from fencelog.broker.partition.ownership import NotOwner
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.metastore.port import Change
+from tests.broker.partition.transfer_stage import NAME, Make, settle
+from tests.support.until import until
+
+
+async def outcome(broker: Broker) -> PartitionLog | FencelogError:
+    try:
+        return await broker.partition(NAME, 0)
+    except FencelogError as error:
+        return error
+
+
+async def test_two_loaded_brokers_do_not_wait_for_each_other(make: Make) -> None:
+    """Each of them finds the other less loaded, and offers it the same partition."""
+    brokers = [await make("a"), await make("b")]
+    await brokers[0].topics.create(NAME, TopicConfig())
+    await settle()
+    for broker in brokers:  # since the loads were published
+        broker.directory.took(broker.config.broker_id, 2 * MIB)
+    now = asyncio.get_running_loop().time
+    began_s = now()
+    found = await asyncio.gather(*map(outcome, brokers))
+    assert now() - began_s < OFFER_TIMEOUT_MS / 2000
+    assert sum(isinstance(each, PartitionLog) for each in found) == 1
+    assert sum(isinstance(each, NotOwner) for each in found) == 1
+
+
+async def test_a_drain_ends_and_counts_although_requests_go_on(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes the partitions; each request finds its own free, and is refused."""
+    broker = await make("a", drain_timeout_s=30.0)
+    await broker.topics.create(NAME, TopicConfig(partitions=3))
+    for partition in range(3):
+        await broker.partition(NAME, partition)
+    check_free, refused = OwnerNode.check_free, list[ErrorCode]()
+
+    async def slow(self: OwnerNode) -> None:
+        await asyncio.sleep(0.005)
+        await check_free(self)
+
+    async def ask(partition: int) -> None:
+        while True:
+            try:
+                await broker.partition(NAME, partition)
+            except FencelogError as error:
+                refused.append(error.code)
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(OwnerNode, "check_free", slow)
+    asking = [asyncio.create_task(ask(partition)) for partition in range(3)]
+    now = asyncio.get_running_loop().time
+    began_s = now()
+    assert await broker.drain() == 3
+    assert now() - began_s < 15
+    await until(lambda: ErrorCode.DRAINING in refused)
+    for task in asking:
+        task.cancel()
+    await asyncio.wait(asking)
+
+
+async def test_an_owner_that_an_opening_has_found_is_watched_on(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partition is to be handed over here at the same time, and cannot be looked up then."""
+    a, b = await make("a"), await make("b")
+    await a.topics.create(NAME, TopicConfig())
+    await b.partition(NAME, 0)
+    claiming = OwnerNode.claiming
+
+    async def slow(self: OwnerNode) -> Sequence[Change]:
+        await asyncio.sleep(0.2)
+        return await claiming(self)
+
+    async def unreadable(self: OwnerNode) -> None:
+        """``find_other`` while the metadata store is away."""
+
+    monkeypatch.setattr(OwnerNode, "claiming", slow)
+    monkeypatch.setattr(OwnerNode, "find_other", unreadable)
+    opening = asyncio.create_task(outcome(a))
+    await until(lambda: any(slot.is_here for slot in a._slots.values()))
+    (slot,) = a._slots.values()
+    moving = asyncio.create_task(slot.transfer())
+    assert isinstance(await opening, NotOwner)
+    assert await moving is None
+    assert slot.owner_elsewhere == "http://b"
+    await b.close()
+    await until(lambda: slot.owner_elsewhere is None)
+    assert isinstance(await outcome(a), PartitionLog)
+
+
+async def test_a_bug_in_a_round_of_the_balancer_ends_no_other(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await make("a")
+    rounds, measure = list[float](), broker._balancer._measure
+
+    async def fails_once(elapsed_s: float) -> None:
+        rounds.append(elapsed_s)
+        if len(rounds) == 1:
+            raise ZeroDivisionError("a bug")
+        await measure(elapsed_s)
+
+    monkeypatch.setattr(broker._balancer, "_measure", fails_once)
+    await until(lambda: len(rounds) >= 3)
