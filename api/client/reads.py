@@ -52,13 +52,15 @@ class RawPage(Page):
 class ReadBounds(TypedDict, total=False):
     """The keyword arguments of a read. ``wait_s``: the time to wait for a message at the tail.
     ``view``: "log", or "compacted" for the newest message of every key. ``from_time_us``: begin
-    with the first message published at or after it, whatever ``start`` says."""
+    with the first message published at or after it, whatever ``start`` says. ``topic_id``: of the
+    topic that is meant; another one of that name is TOPIC_NOT_FOUND."""
 
     max_messages: int
     max_bytes: int
     wait_s: float
     view: str
     from_time_us: int | None
+    topic_id: str
 
 
 class ReadCalls:
@@ -102,6 +104,7 @@ class ReadCalls:
         query |= {"from": start} if time_us is None else {"from_time": time_us}
         query |= {"wait": wait_s} if wait_s else {}
         query |= {"view": bounds["view"]} if "view" in bounds else {}
+        query |= {"topic_id": bounds["topic_id"]} if "topic_id" in bounds else {}
         answer = await self._service.request(
             "GET",
             f"{topic_path(topic)}/partitions/{partition}/messages",

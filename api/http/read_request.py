@@ -13,7 +13,9 @@ from fencelog.broker.limits import MAX_READ_MESSAGES, MAX_WAIT_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES, MIB
 
-PARAMETERS = frozenset(("from", "from_time", "limit", "max_bytes", "wait", "as", "view"))
+PARAMETERS = frozenset(
+    ("from", "from_time", "limit", "max_bytes", "wait", "as", "view", "topic_id")
+)
 
 MAX_OFFSET = 2**63 - 1
 MAX_TIME_US = 2**63 - 1
@@ -43,7 +45,8 @@ class Time:
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
     """The request of a read. ``limit`` is None for an event stream without end. Sizes in bytes.
-    ``compacted``: of the view that holds the newest message of every key."""
+    ``compacted``: of the view that holds the newest message of every key. ``topic_id``: of the
+    topic that is meant, if any will not do."""
 
     start: int | NamedPosition | Time
     limit: int | None
@@ -52,6 +55,7 @@ class ReadRequest:
     value_form: ValueForm
     media_type: bytes
     compacted: bool
+    topic_id: str | None
 
 
 def read_request(exchange: Exchange) -> ReadRequest:
@@ -81,6 +85,7 @@ def read_request(exchange: Exchange) -> ReadRequest:
         value_form=value_form(query.get("as", ValueForm.TEXT.value)),
         media_type=media_type,
         compacted=_is_compacted(query.get("view", "log")),
+        topic_id=query.get("topic_id"),
     )
 
 

@@ -82,6 +82,11 @@ class Read:
         request = read_request(exchange)
 
         async def local(log: PartitionLog) -> None:
+            if request.topic_id is not None and request.topic_id != log.topic_id:
+                raise FencelogError(
+                    ErrorCode.TOPIC_NOT_FOUND,
+                    f"{target.topic} has the id {log.topic_id} now, not {request.topic_id[:40]!r}",
+                )
             source: Source = log.compaction.view if request.compacted else log
             if exchange.method == "HEAD":
                 await self._head(exchange, source, request)

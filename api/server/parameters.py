@@ -71,6 +71,7 @@ QUERY: Mapping[str, tuple[Shape, str]] = {
         "From another broker: the number of partitions it chose among",
     ),
     "time": (Offset, "Which offset is the first that was published at or after it?"),
+    "topic_id": (str, "Only of the topic with this id, not of a later one of that name"),
     "view": (Literal["log", "compacted"], "compacted: the newest of every key"),
     "wait": (WaitSeconds, "Seconds to wait at the tail"),
 }

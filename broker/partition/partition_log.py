@@ -207,6 +207,10 @@ class PartitionLog:
         return self._writer.is_serving and not self._closing
 
     @property
+    def topic_id(self) -> str:
+        return self._node.topic_id
+
+    @property
     def earliest_offset(self) -> int:
         return self._reader.earliest_offset
 
@@ -338,7 +342,7 @@ class PartitionLog:
             await self._reader.refresh(refresh)
         ranges = await self._reader.segments(from_offset)
         return {
-            "topic_id": self._node.topic_id,
+            "topic_id": self.topic_id,
             "partition": self.partition,
             **ranges,
             "bookies": self._bookie_addresses(),

@@ -21,6 +21,7 @@ class BrokerRead:
     it is when the reader arrives (None). ``size_bytes`` is an estimate."""
 
     topic: str
+    topic_id: str
     partition: int
     start_offset: int
     end_offset: int | None
@@ -92,7 +93,7 @@ def _cut(
 
 
 def _read(answer: PartitionSegments, low: int, high: int | None, size: int) -> BrokerRead:
-    return BrokerRead(answer.topic, answer.partition, low, high, size)
+    return BrokerRead(answer.topic, answer.topic_id, answer.partition, low, high, size)
 
 
 def _pack(reads: Sequence[BrokerRead], target: int) -> Iterator[list[BrokerRead]]:

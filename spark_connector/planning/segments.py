@@ -6,12 +6,16 @@ end: every entry it names is acknowledged, so it can be read from bookies withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, from_json
+
+DELETED = (ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_FOUND)
+"""The answers for a partition that was there: its topic was deleted; another one of that name may
+have fewer partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,18 @@ def parse_segments(topic: str, answer: Any, *, from_offset: int = 0) -> Partitio
             ErrorCode.CORRUPT, f"the server's list of segments is not valid: {error!r}"
         ) from error
     return parsed
+
+
+def check_one_topic_each(answers: Sequence[PartitionSegments]) -> None:
+    """Check that all answers of one name are of one topic. Raises FencelogError: READ_UNKNOWN, if
+    it was deleted and created again while its partitions were asked; ask again."""
+    ids: dict[str, str] = {}
+    for answer in answers:
+        if ids.setdefault(answer.topic, answer.topic_id) != answer.topic_id:
+            raise FencelogError(
+                ErrorCode.READ_UNKNOWN,
+                f"topic {answer.topic} was deleted and created again meanwhile",
+            )
 
 
 def _parse_segment(fields: Any) -> LedgerSegment:

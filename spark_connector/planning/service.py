@@ -14,7 +14,11 @@ from fencelog.spark_connector.planning.bounds import TimeOffset, TimeOffsets, ti
 from fencelog.spark_connector.planning.filters import ALL_ROWS, RowFilter
 from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.options import ReadOptions
-from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
+from fencelog.spark_connector.planning.segments import (
+    PartitionSegments,
+    check_one_topic_each,
+    parse_segments,
+)
 
 MAX_CONCURRENT_REQUESTS = 16
 """The partitions asked at the same time, without a connection for each of a thousand."""
@@ -72,6 +76,7 @@ async def fetch_with(
         for time_us in times_wanted(options, *place) | rows.times_wanted(*place)
     ]
     answers = await map_concurrently(ask, places, limit=MAX_CONCURRENT_REQUESTS)
+    check_one_topic_each(answers)
     # Later than the ends: then what a time in the future excludes lies beyond them.
     offsets = await map_concurrently(ask_time, keys, limit=MAX_CONCURRENT_REQUESTS)
     return TopicRanges(answers, dict(zip(keys, offsets, strict=True)))

@@ -17,7 +17,11 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.spark_connector.planning.planner import EntryRange
-from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
+from fencelog.spark_connector.planning.segments import (
+    DELETED,
+    PartitionSegments,
+    parse_segments,
+)
 from fencelog.spark_connector.read.bookies import BookieTable
 
 LOOK_AGAIN_S = 1.0
@@ -84,7 +88,7 @@ class LedgerSource:
         try:
             answer = await self._ask(self._wanted)
         except FencelogError as error:
-            if error.code is ErrorCode.TOPIC_NOT_FOUND:
+            if error.code in DELETED:
                 raise self._gone("its topic was deleted") from error
             return False  # the error of the read says more
         finally:

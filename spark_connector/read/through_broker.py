@@ -15,6 +15,7 @@ from fencelog.api.client.retry import retry_idempotent
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import FramedBatch
 from fencelog.spark_connector.planning.broker_reads import BrokerRead
+from fencelog.spark_connector.planning.segments import DELETED
 from fencelog.spark_connector.read.decode import (
     StoredBatches,
     decode,
@@ -35,7 +36,9 @@ an old tail, which it notices within 35 s."""
 class PageSource(Protocol):
     """The part of ``FencelogClient`` that this needs."""
 
-    async def read(self, topic: str, partition: int, start: int, /, *, view: str) -> ReadPage: ...
+    async def read(
+        self, topic: str, partition: int, start: int, /, *, view: str, topic_id: str
+    ) -> ReadPage: ...
 
 
 async def read_through_broker(
@@ -48,10 +51,11 @@ async def read_through_broker(
     skip_lost: bool,
 ) -> None:
     """Emit the wanted messages, in order of offset, as batches of ``schema``; with
-    ``skip_lost`` without those that were trimmed meanwhile.
+    ``skip_lost`` without those that were trimmed meanwhile, or whose topic was deleted.
 
-    Raises FencelogError: OFFSET_TRIMMED, CORRUPT, READ_UNKNOWN where the partition ends before
-    them, or the last error of a broker that stays away.
+    Raises FencelogError: OFFSET_TRIMMED, TOPIC_NOT_FOUND (another topic may have the name),
+    CORRUPT, READ_UNKNOWN where the partition ends before them, or the last error of a broker that
+    stays away.
     """
     end = _NO_END if wanted.end_offset is None else wanted.end_offset
     start = wanted.start_offset
@@ -59,7 +63,11 @@ async def read_through_broker(
         try:
             page = await _page(client, wanted, start, view)
         except FencelogError as error:
-            if not (skip_lost and error.code is ErrorCode.OFFSET_TRIMMED):
+            if skip_lost and error.code in DELETED:
+                return
+            # The view begins where the log does until it has been made.
+            is_beginning = view == COMPACTED and start == 0
+            if error.code is not ErrorCode.OFFSET_TRIMMED or not (skip_lost or is_beginning):
                 raise
             start = max(start + 1, int(error.extra["earliest_offset"]))
             continue
@@ -83,7 +91,9 @@ async def _page(client: PageSource, wanted: BrokerRead, start: int, view: str) -
 
     async def read() -> ReadPage:
         try:
-            page = await client.read(wanted.topic, wanted.partition, start, view=view)
+            page = await client.read(
+                wanted.topic, wanted.partition, start, view=view, topic_id=wanted.topic_id
+            )
         except FencelogError as error:
             if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
                 raise _old_tail(wanted, start) from error

@@ -138,6 +138,8 @@ class StreamDriver:
         if self._asked_from != start or not covers(self._answers, end):
             self._look(start, known=end)
         self._check(start)
+        # Topics that appear in this batch are in its end alone.
+        check_topics(end, ends_of(self._answers).ids, self._options.read)
         if self._options.read.fail_on_data_loss:
             check_complete(end, self._answers)
         self.acknowledge(start)

@@ -20,7 +20,12 @@ from fencelog.spark_connector.planning.bounds import resolve
 from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.planning.options import ReadOptions
-from fencelog.spark_connector.planning.segments import PartitionSegments, parse_segments
+from fencelog.spark_connector.planning.segments import (
+    DELETED,
+    PartitionSegments,
+    check_one_topic_each,
+    parse_segments,
+)
 from fencelog.spark_connector.planning.service import (
     MAX_CONCURRENT_REQUESTS,
     fetch_with,
@@ -100,13 +105,12 @@ class TopicFollower:
                 if not self._has_answered:
                     timeout_s = FIRST_ANSWER_S
                     await self._reach(timeout_s)
+                    self._has_answered, timeout_s = True, OUTAGE_S
                 return await retry_idempotent(request, timeout_s=timeout_s)
             except FencelogError as error:
                 raise located(error, self._options) from error
 
-        answer = self._runner.run(main())
-        self._has_answered = True
-        return answer
+        return self._runner.run(main())
 
     async def _reach(self, timeout_s: float) -> None:
         """Go on with a server that answers."""
@@ -137,13 +141,15 @@ class TopicFollower:
                     topic, partition, from_offset=offset, confirmed=confirmed
                 )
             except FencelogError as error:
-                if error.code is ErrorCode.TOPIC_NOT_FOUND and self._options.topics_pattern:
+                if error.code in DELETED and self._options.topics_pattern:
                     return None  # deleted since the last look
                 raise
             return parse_segments(topic, answer, from_offset=offset)
 
         answers = await map_concurrently(ask_one, self._places, limit=MAX_CONCURRENT_REQUESTS)
-        return [answer for answer in answers if answer is not None]
+        found = [answer for answer in answers if answer is not None]
+        check_one_topic_each(found)
+        return found
 
     async def _move_cursors(self, subscription: str, position: StreamPosition) -> None:
         """Move the cursors of the partitions whose offset has changed since the last time."""

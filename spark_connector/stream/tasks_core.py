@@ -41,7 +41,7 @@ def broker_tasks(
     return [
         BrokerTask(
             tuple(
-                BrokerRead(wanted.topic, wanted.partition, start, end, 0)
+                BrokerRead(wanted.topic, answer.topic_id, wanted.partition, start, end, 0)
                 for wanted in group
                 if (answer := by_place.get((wanted.topic, wanted.partition))) is not None
                 and (start := max(wanted.start, answer.earliest_offset))

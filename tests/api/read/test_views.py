@@ -225,3 +225,23 @@ async def test_a_compaction_that_failed_is_told(client: FencelogClient, broker: 
     with pytest.raises(FencelogError) as raised:
         await compact_now(client, "ns/t", None)
     assert "two are gone" in raised.value.detail
+
+
+@pytest.mark.parametrize("view", ["log", "compacted"])
+async def test_another_topic_of_that_name_is_not_the_one_that_is_meant(
+    broker: Broker, serve: Serve, view: str
+) -> None:
+    topic_id = (await broker.topics.get(T)).topic_id
+    async with (
+        serve(app_over(broker, FakeBookies())) as url,
+        FencelogClient(url) as client,
+    ):
+        page = await client.read(str(T), 0, "earliest", view=view, topic_id=topic_id)
+        assert page.batches
+        await broker.topics.delete(T)
+        await broker.topics.create(T, TopicConfig(2))
+        await append(broker, "abcdefgh")
+        assert (await client.read(str(T), 0, "earliest", view=view)).tail_offset == 8
+        with pytest.raises(FencelogError, match=topic_id) as raised:
+            await client.read(str(T), 0, "earliest", view=view, topic_id=topic_id)
+        assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND

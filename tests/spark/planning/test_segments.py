@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fencelog.api.client.retry import is_transient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import new_metadata, to_json
-from fencelog.spark_connector.planning.segments import parse_segments
+from fencelog.spark_connector.planning.segments import check_one_topic_each, parse_segments
+from tests.spark.support.logs import segments
 
 CLOSED = new_metadata(
     7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
@@ -90,3 +93,18 @@ def test_a_publish_time_of_a_whole_segment_is_kept() -> None:
     (found,) = parse_segments("t", told).segments
     assert found.publish_time_us == 77
     assert parse_segments("t", ANSWER).segments[0].publish_time_us is None
+
+
+def test_a_topic_that_changes_while_it_is_asked_is_asked_again() -> None:
+    """Its partitions are asked one after the other."""
+    first, second = segments((1, 1), partition=0), segments((1, 1), partition=1)
+    other = segments((1, 1), topic="default/other")
+    check_one_topic_each([first, second, other])
+    for answers in (
+        [first, replace(second, topic_id="new")],
+        [replace(first, topic_id="new"), second],
+    ):
+        with pytest.raises(FencelogError, match="created again") as raised:
+            check_one_topic_each(answers)
+        assert raised.value.code is ErrorCode.READ_UNKNOWN
+        assert is_transient(raised.value)

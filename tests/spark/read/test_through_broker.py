@@ -36,8 +36,10 @@ class Broker:
         self.failures: list[ErrorCode] = []
         self.views: set[str] = set()
 
-    async def read(self, topic: str, partition: int, start: int, /, *, view: str) -> ReadPage:
-        assert (topic, partition) == ("a/t", 3)
+    async def read(
+        self, topic: str, partition: int, start: int, /, *, view: str, topic_id: str
+    ) -> ReadPage:
+        assert (topic, topic_id, partition) == ("a/t", "id", 3)
         self.views.add(view)
         if self.failures:
             raise FencelogError(self.failures.pop(), "not now")
@@ -56,7 +58,7 @@ async def rows(
     async def emit(batch: pa.RecordBatch) -> None:
         batches.append(batch)
 
-    wanted = BrokerRead("a/t", 3, start, end, 0)
+    wanted = BrokerRead("a/t", "id", 3, start, end, 0)
     await read_through_broker(broker, wanted, SCHEMA, emit, view=view, skip_lost=skip_lost)
     return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist() if row]
 
@@ -98,13 +100,15 @@ class Replaced(Broker):
     previous = Broker([frame(0, 5)])
     answers = 3
 
-    async def read(self, topic: str, partition: int, start: int, /, *, view: str) -> ReadPage:
+    async def read(
+        self, topic: str, partition: int, start: int, /, *, view: str, topic_id: str
+    ) -> ReadPage:
         if not self.answers:
-            return await super().read(topic, partition, start, view=view)
+            return await super().read(topic, partition, start, view=view, topic_id=topic_id)
         self.answers -= 1
         if start > self.previous.tail:
             raise FencelogError(ErrorCode.OFFSET_BEYOND_TAIL, "beyond", tail_offset=5)
-        return await self.previous.read(topic, partition, start, view=view)
+        return await self.previous.read(topic, partition, start, view=view, topic_id=topic_id)
 
 
 @pytest.mark.parametrize("start", [3, 5, 7])
@@ -133,6 +137,27 @@ async def test_what_was_trimmed_fails_or_is_skipped() -> None:
         await rows(broker, 0, 10)
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
     assert await rows(broker, 0, 10, skip_lost=True) == exactly(5, 10)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_FOUND])
+async def test_a_topic_that_was_deleted_fails_or_is_skipped(code: ErrorCode) -> None:
+    """Also where another one has its name."""
+    broker = Broker([frame(0, 5), frame(5, 5)])
+    broker.failures = [code]
+    with pytest.raises(FencelogError) as raised:
+        await rows(broker, 0, 10)
+    assert raised.value.code is code
+    broker.failures = [code]
+    assert await rows(broker, 0, 10, skip_lost=True) == []
+
+
+async def test_a_view_that_was_not_made_yet_begins_with_the_log() -> None:
+    broker = Broker([frame(5, 5)])
+    broker.earliest = 5
+    assert await rows(broker, 0, None, view=COMPACTED) == exactly(5, 10)
+    with pytest.raises(FencelogError) as raised:
+        await rows(broker, 2, None, view=COMPACTED)
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
 
 
 @pytest.mark.parametrize(

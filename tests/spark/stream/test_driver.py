@@ -292,3 +292,13 @@ def test_a_micro_batch_that_is_planned_acknowledges_what_was_before_it() -> None
     service = ScriptedService([9])
     opened(service).tasks(at(4), at(9))
     assert service.cursors == [("etl", at(4))]
+
+
+def test_a_batch_that_is_repeated_reads_no_other_topic_that_appeared_in_it() -> None:
+    """Its topic is in the end alone, was deleted since, and another one has its name."""
+    service = ScriptedService([10], topic_id="new")
+    start, end = StreamPosition({}, {}), at(10, topic_id="old")
+    with pytest.raises(FencelogError, match="deleted and created again") as raised:
+        opened(service).tasks(start, end)
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+    assert opened(ScriptedService([10], topic_id="old")).tasks(start, end)
