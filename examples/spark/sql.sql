@@ -2,7 +2,7 @@
 --   spark.conf.set("server", "http://127.0.0.1:8080"); spark.conf.set("topic", "shop/orders")
 --   for statement in open("examples/spark/sql.sql").read().split(";"): spark.sql(statement).show()
 
--- Every query reads the topic anew.
+-- The view is planned by its first query: create it again to see what is appended later.
 CREATE OR REPLACE TEMPORARY VIEW messages USING fencelog
 OPTIONS (server '${server}', topic '${topic}', includeHeaders 'false');
 

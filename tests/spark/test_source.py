@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from fencelog.api.client import FencelogClient
-from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.record_batch import Message, encode_values
 from fencelog.spark_connector.source import COLUMNS
 
 if TYPE_CHECKING:
@@ -255,3 +256,31 @@ def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, filled: F
         spark.sql("DROP TABLE kept")
     with pytest.raises(PySparkException, match="option 'topic' is missing"):
         spark.sql(f"CREATE TABLE kept USING fencelog OPTIONS (server '{filled.server}')")
+
+
+async def test_a_table_is_read_anew_by_each_query_and_a_frame_by_its_first(
+    spark: SparkSession, filled: Filled
+) -> None:
+    """As SPARK.md says: from 4.1 on, Spark plans a Python source once for each ``load()`` or
+    view."""
+    kept = 6 if spark.version.startswith("4.0.") else 3
+    topic, loop = "spark/growing", asyncio.get_running_loop()
+
+    def counts() -> list[int]:
+        names = ("growing", "growing_view")
+        return [frame.count(), *(spark.sql(f"SELECT * FROM {name}").count() for name in names)]
+
+    async with FencelogClient(filled.server) as client:
+        await client.create_topic(topic, partitions=1)
+        given = f"USING fencelog OPTIONS (server '{filled.server}', topic '{topic}')"
+        spark.sql(f"CREATE TABLE growing {given}")
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW growing_view {given}")
+        reader = spark.read.format("fencelog").options(server=filled.server, topic=topic)
+        frame = reader.load()
+        try:
+            for expected in ([3, 3, 3], [kept, 6, kept]):
+                await client.append_batch(topic, encode_values([b"x"] * 3), partition=0)
+                assert await loop.run_in_executor(None, counts) == expected
+            assert await loop.run_in_executor(None, reader.load().count) == 6
+        finally:
+            spark.sql("DROP TABLE growing")
