@@ -142,6 +142,16 @@ def falls_short(answers: Sequence[PartitionSegments], known: StreamPosition) -> 
     )
 
 
+def within(position: StreamPosition, answers: Sequence[PartitionSegments]) -> StreamPosition:
+    """Return the position, or the end of each partition that ends below it."""
+    ends = ends_of(answers).offsets
+    offsets = {
+        topic: {p: min(offset, ends.get(topic, {}).get(p, offset)) for p, offset in each.items()}
+        for topic, each in position.offsets.items()
+    }
+    return StreamPosition(position.ids, offsets)
+
+
 def ends_of(answers: Sequence[PartitionSegments]) -> StreamPosition:
     """Return the ends of all partitions."""
     offsets: dict[str, dict[int, int]] = {}

@@ -22,6 +22,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     covers,
     ends_of,
     falls_short,
+    within,
 )
 from fencelog.spark_connector.stream.options import StreamOptions
 from fencelog.spark_connector.stream.position_core import StreamPosition
@@ -154,6 +155,8 @@ class StreamDriver:
         name, now = self._options.subscription, self._now()
         is_due = now - self._cursor_s >= CURSOR_INTERVAL_S or self._target is not None
         if name is not None and is_due:
+            if not self._options.read.fail_on_data_loss:  # the log of a backup may end below
+                position = within(position, self._answers)
             self._service.move_cursor(name, position)
             self._cursor_s = now
 

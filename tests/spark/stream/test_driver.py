@@ -213,6 +213,14 @@ def test_an_end_beyond_a_confirmed_one_ends_the_query_or_is_passed_over() -> Non
     assert service.confirmed == 3
 
 
+def test_the_cursor_stays_within_the_log_of_a_backup() -> None:
+    """A seek beyond the end would be refused, and the query end at every start."""
+    service = ScriptedService([9, 20])
+    driver = opened(service, fail_on_data_loss=False)
+    assert driver.next_end(at(12, 3), limited=False) == at(12, 20)
+    assert service.cursors == [("etl", at(9, 3))]
+
+
 def test_another_topic_of_the_same_name_is_never_read() -> None:
     service = ScriptedService([9], topic_id="new")
     driver = opened(service, fail_on_data_loss=False)
