@@ -13,7 +13,9 @@ from fencelog.api.client.producer import ExactlyOnceProducer
 from fencelog.api.client.retry import retry_at_least_once
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.write.batches import Gathered, encode, route, split
+from fencelog.spark_connector.write.batches import encode, route, split
+from fencelog.spark_connector.write.gathered import Gathered
+from fencelog.spark_connector.write.limits import MAX_WAITING_BYTES
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import Job, WriteTarget, spread_of_batch
 
@@ -37,18 +39,24 @@ async def append_all(
     async with FencelogClient(target.options.servers) as client:
         if job is None:
             append = _at_least_once(client, target.options.topic)
-            return await _append_all(rows, append, target.partitions, turn)
+            gathered = Gathered(most_bytes=MAX_WAITING_BYTES)
+            return await _append_all(rows, append, target.partitions, turn, gathered)
         partitions = await spread_of_batch(client, target, job)
         numbered = _Numbered(client, target.options.topic, job, turn)
-        count = await _append_all(rows, numbered.append, partitions, turn)
+        # no limit: record batches have to end where those of an earlier attempt did
+        count = await _append_all(rows, numbered.append, partitions, turn, Gathered())
         numbered.check_complete()
         return count
 
 
 async def _append_all(
-    rows: Iterator[pa.RecordBatch], append: Append, partitions: int, turn: int
+    rows: Iterator[pa.RecordBatch],
+    append: Append,
+    partitions: int,
+    turn: int,
+    gathered: Gathered,
 ) -> int:
-    gathered, count = Gathered(), 0
+    count = 0
     async with task_group() as group:
         ordered = _OrderedAppends(group, append)
 

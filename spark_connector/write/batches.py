@@ -3,7 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
-from fencelog.ledgers.limits import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MIB
+from fencelog.ledgers.limits import MAX_KEY_BYTES, MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, check_batch
 from fencelog.ledgers.record_batch.format import Buffer, batch_pieces
-
-TARGET_BYTES = 2 * MIB
-"""The size of a record batch, at most, unless it is one row: large enough for full speed, and far
-below the largest."""
-
-ROW_BYTES = 24
-"""The cost of a row or a header beside its bytes, about; large enough for a record batch of empty
-rows to have fewer than MAX_BATCH_MESSAGES."""
 
 _FEW_CHUNKS = 16
 """The chunks of a column up to which their bytes are taken one by one: each costs some µs, and a
@@ -182,77 +174,3 @@ def _packed(column: pa.ChunkedArray, kind: np.dtype[Any]) -> bytes:
 
 def _refused(why: str) -> FencelogError:
     return FencelogError(ErrorCode.BAD_REQUEST, f"a row cannot be written: {why}")
-
-
-class Gathered:
-    """Rows that wait for more, so that record batches are large: by partition, in order.
-
-    Where a record batch ends is decided by its rows alone, and not by the batches in which they
-    come: those of a repetition that has the same rows are the same.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, _Waiting] = {}
-
-    def add(self, by_partition: dict[int, pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-        """Add rows; yield those of a partition that are enough once the next one is there: as they
-        came, not copied."""
-        for partition, rows in by_partition.items():
-            waiting = self._waiting.setdefault(partition, _Waiting())
-            for full in waiting.add(rows):
-                yield partition, full
-
-    def rest(self) -> Iterable[tuple[int, pa.Table]]:
-        """Yield what is left."""
-        for partition in sorted(self._waiting):
-            yield partition, pa.Table.from_batches(self._waiting.pop(partition).parts)
-
-
-class _Waiting:
-    """The rows of one partition that wait, at least one after ``add``."""
-
-    def __init__(self) -> None:
-        self.parts: list[pa.RecordBatch] = []
-        self._bytes = 0
-
-    def add(self, rows: pa.RecordBatch) -> Iterator[pa.Table]:
-        ends = np.cumsum(_sizes(rows))
-        start = 0
-        while start < rows.num_rows:
-            begin = int(ends[start - 1]) if start else 0
-            fit = int(np.searchsorted(ends, begin + TARGET_BYTES - self._bytes, side="right"))
-            end = max(start, fit)
-            if end == start and not self.parts:
-                end = start + 1  # a row that is larger than a batch
-            if end > start:
-                self.parts.append(rows.slice(start, end - start))
-                self._bytes += int(ends[end - 1]) - begin
-            if end < rows.num_rows:
-                full, self.parts, self._bytes = self.parts, [], 0
-                yield pa.Table.from_batches(full)
-            start = end
-
-
-def _sizes(rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """Return the bytes of each row, about; the same wherever the row stands."""
-    sizes = np.full(rows.num_rows, ROW_BYTES, np.int64)
-    for name in ("value", "key"):
-        if name in rows.schema.names:
-            sizes += _lengths(rows[name])
-    if "headers" in rows.schema.names:
-        lists = rows["headers"]
-        pairs = lists.flatten()
-        each = _lengths(pc.struct_field(pairs, "name")) + _lengths(pc.struct_field(pairs, "value"))
-        ends = np.concatenate(([0], np.cumsum(each + ROW_BYTES)))
-        last = np.cumsum(
-            pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        )
-        sizes += np.diff(ends[np.concatenate(([0], last))])
-    return sizes
-
-
-def _lengths(column: pa.Array) -> NDArray[np.int64]:
-    lengths = pc.binary_length(column)
-    if lengths.null_count:
-        lengths = pc.fill_null(lengths, 0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)

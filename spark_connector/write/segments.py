@@ -26,7 +26,9 @@ from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read.bookies import BookieTable
-from fencelog.spark_connector.write.batches import Gathered, encode_checked, route, split
+from fencelog.spark_connector.write.batches import encode_checked, route, split
+from fencelog.spark_connector.write.gathered import Gathered
+from fencelog.spark_connector.write.limits import MAX_WAITING_BYTES
 from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
@@ -82,7 +84,7 @@ async def write_ledgers(
         partitions = await partitions_of_batch(client, target, job)
         unkeyed = unkeyed_partition(job, partitions)
         open_ledgers: dict[int, _OpenLedger] = {}
-        gathered = Gathered()
+        gathered = Gathered(most_bytes=MAX_WAITING_BYTES)
 
         async def add(partition: int, part: pa.Table) -> None:
             ledger = open_ledgers.get(partition)

@@ -16,9 +16,9 @@ from fencelog.api.client.client import Appended
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import decode_batch
-from fencelog.spark_connector.write import batches
+from fencelog.spark_connector.write import gathered
 from fencelog.spark_connector.write.appends import IN_FLIGHT, append_all
-from fencelog.spark_connector.write.batches import ROW_BYTES
+from fencelog.spark_connector.write.limits import ROW_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.target import Job, WriteTarget, reached
 
@@ -29,7 +29,7 @@ FILLER = b"x" * (TARGET_BYTES // 4)
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "TARGET_BYTES", TARGET_BYTES)
+    monkeypatch.setattr(gathered, "TARGET_BYTES", TARGET_BYTES)
 
 
 def rows_of(numbers: range, *, partitions: int = 1, at_once: int = 100) -> Iterator[pa.RecordBatch]:
@@ -61,6 +61,7 @@ class Appends:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most: dict[int | None, int] = {}
         """How many were on their way at the same time: to each partition, and (None) in all."""
+        self.count = 0
         self.faults: list[FencelogError] = []
         self._open: dict[int | None, int] = {}
         self._append = FencelogClient.append_batch
@@ -68,6 +69,7 @@ class Appends:
 
     def _counted(self, append: Any) -> Any:
         async def counted(client: FencelogClient, *args: Any, **options: Any) -> Appended:
+            self.count += 1
             places = (None, options["partition"])
             for place in places:
                 self._open[place] = self._open.get(place, 0) + 1
@@ -102,6 +104,27 @@ async def test_partitions_are_written_together_and_each_in_order(
         assert await numbers_in(client, topic, partition) == list(range(partition, 120, 6))
     assert appends.most.pop(None) == IN_FLIGHT
     assert set(appends.most.values()) == {1}
+
+
+@pytest.mark.parametrize("job", [None, Job("spark-query", 3)])
+async def test_rows_leave_early_unless_an_earlier_attempt_says_where_batches_end(
+    server: str,
+    client: FencelogClient,
+    appends: Appends,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Job | None,
+) -> None:
+    monkeypatch.setattr("fencelog.spark_connector.write.appends.MAX_WAITING_BYTES", TARGET_BYTES)
+    topic = f"appends/early-{'dedup' if job else 'none'}"
+    await client.create_topic(topic, partitions=8)
+    rows = rows_of(range(160), partitions=8, at_once=8)
+    await append_all(rows, await target_of(server, topic), turn=0, job=job)
+    for partition in range(8):
+        assert await numbers_in(client, topic, partition) == list(range(partition, 160, 8))
+    if job is None:
+        assert appends.count > 160 // 4
+    else:
+        assert appends.count == 160 // 4
 
 
 async def test_an_append_whose_outcome_is_unknown_is_sent_again(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,21 +14,15 @@ from hypothesis import strategies as st
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
-    MAX_BATCH_MESSAGES,
     MAX_HEADERS,
     MAX_KEY_BYTES,
     MAX_MESSAGE_BYTES,
 )
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch
 from fencelog.spark_connector.read.columns import HEADERS, TIMESTAMP
-from fencelog.spark_connector.write.batches import (
-    TARGET_BYTES,
-    Gathered,
-    encode,
-    encode_checked,
-    route,
-    split,
-)
+from fencelog.spark_connector.write.batches import encode, encode_checked, route, split
+from fencelog.spark_connector.write.gathered import Gathered
+from fencelog.spark_connector.write.limits import TARGET_BYTES
 
 SCHEMA = pa.schema(
     [
@@ -149,28 +142,6 @@ def test_many_rows_become_several_batches_in_order() -> None:
     assert [m for batch in batches for m in decode_batch(batch)] == found
 
 
-def test_many_small_rows_are_not_more_than_a_batch_may_hold() -> None:
-    rows = pa.RecordBatch.from_pydict({"value": [b""] * (MAX_BATCH_MESSAGES + 1)})
-    counts = [part.num_rows for part in gathered(rows)]
-    assert max(counts) <= MAX_BATCH_MESSAGES
-    assert sum(counts) == MAX_BATCH_MESSAGES + 1
-
-
-@given(
-    st.lists(st.sampled_from([0, 1, 200_000, 600_000, TARGET_BYTES + 1]), min_size=1, max_size=15),
-    st.lists(st.integers(0, 15)),
-)
-def test_batches_end_where_their_rows_say(sizes: list[int], cuts: list[int]) -> None:
-    """A repetition with the same rows has the same batches, however Spark hands the rows over."""
-    rows = rows_of([Message(b"x" * size, headers=(("h", b"v" * (size // 80)),)) for size in sizes])
-    places = [0, *sorted(cut for cut in cuts if cut < len(sizes)), len(sizes)]
-    parts = [rows.slice(a, b - a) for a, b in pairwise(places) if b > a]
-    once, again = gathered(rows), gathered(*parts)
-    assert [part.num_rows for part in once] == [part.num_rows for part in again]
-    assert [encode(part) for part in once] == [encode(part) for part in again]
-    assert sum(part.num_rows for part in once) == len(sizes)
-
-
 @pytest.mark.parametrize(
     ("column", "code"),
     [
@@ -233,19 +204,3 @@ def test_rows_keep_their_order_within_a_partition(numbers: list[int]) -> None:
     assert {n: part["value"].to_pylist() for n, part in found.items()} == {
         n: [place for place, number in enumerate(numbers) if number == n] for n in set(numbers)
     }
-
-
-def test_small_batches_wait_for_each_other() -> None:
-    waiting = Gathered()
-    small = rows_of([Message(b"x" * 1_000)] * 100)
-    given_out = [
-        (number, part)
-        for _ in range(40)
-        for number, part in waiting.add({0: small, 1: small.slice(0, 1)})
-    ]
-    assert [number for number, _ in given_out] == [0]
-    assert abs(given_out[0][1].nbytes - TARGET_BYTES) < TARGET_BYTES // 50
-    rest = dict(waiting.rest())
-    assert rest[1].num_rows == 40
-    assert rest[0].num_rows + given_out[0][1].num_rows == 4_000
-    assert list(waiting.rest()) == []

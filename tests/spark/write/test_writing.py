@@ -16,7 +16,7 @@ from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.record_batch import Message, decode_batch, encode_batch
 from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.write import segments
-from fencelog.spark_connector.write.batches import TARGET_BYTES
+from fencelog.spark_connector.write.limits import TARGET_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.segments import TaskLedgers, write_ledgers
 from fencelog.spark_connector.write.target import Job, WriteTarget, reached
