@@ -1,6 +1,6 @@
-"""The bookies that a task received at planning. Executors have no access to the metadata store: of
-bookies that have come back at another address since then, they learn from a broker
-(``ledger_source``)."""
+"""The bookies that a task knows. Executors have no access to the metadata store: a task that reads
+received them at planning, and learns from a broker of those that have come back at another address
+since then (``ledger_source``); one that writes learns of them with each of its ledgers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class BookieTable:
         return client
 
     async def move(self, addresses: Mapping[str, str]) -> bool:
-        """Use other addresses of the bookies that are among them; tell whether one has changed. The
-        connections to the former ones are closed."""
+        """Use these addresses of the bookies that are among them; tell whether one is new. The
+        connections to former ones are closed."""
         moved = {
             bookie_id: address
             for bookie_id, address in addresses.items()

@@ -79,43 +79,72 @@ async def write_ledgers(
 ) -> TaskLedgers:
     """Write all rows of a task; on return all are durable, and in no log yet. Raises
     FencelogError."""
-    options = target.options
-    async with FencelogClient(options.servers) as client:
+    async with FencelogClient(target.options.servers) as client:
         partitions = await partitions_of_batch(client, target, job)
         unkeyed = unkeyed_partition(job, partitions)
-        open_ledgers: dict[int, _OpenLedger] = {}
+        ledgers = _OpenLedgers(client, target.options, job)
         gathered = Gathered(most_bytes=MAX_WAITING_BYTES)
-
-        async def add(partition: int, part: pa.Table) -> None:
-            ledger = open_ledgers.get(partition)
-            if ledger is None:
-                commits = PartitionCommits(client, options.topic, partition, job.name)
-                made = await retry_idempotent(commits.create_ledger)
-                ledger = open_ledgers[partition] = _OpenLedger(made, options.secret_file)
-            await ledger.write(part)
 
         async def write(batch: pa.RecordBatch) -> None:
             for partition, part in gathered.add(split(batch, route(batch, partitions, unkeyed))):
-                await add(partition, part)
+                await ledgers.write(partition, part)
 
         try:
             await take_rows(rows, write)
             for partition, part in gathered.rest():
-                await add(partition, part)
-            written = [
-                LedgerOfTask(partition, ledger.ledger_id, await ledger.finish())
-                for partition, ledger in open_ledgers.items()
-            ]
+                await ledgers.write(partition, part)
+            written = await ledgers.finish()
         finally:
-            for ledger in open_ledgers.values():
+            await ledgers.close()
+        return TaskLedgers(job, partitions, written)
+
+
+class _OpenLedgers:
+    """The ledgers that this task writes, one for each partition that has rows. They share the
+    connections to bookies: a task has one to each, whatever the number of partitions."""
+
+    def __init__(self, client: FencelogClient, options: WriteOptions, job: Job) -> None:
+        self._client = client
+        self._topic = options.topic
+        self._name = job.name
+        self._host = SystemHost()
+        secret = None if options.secret_file is None else Path(options.secret_file)
+        self._bookies = BookieTable({}, credentials=secret_from(secret, host=self._host))
+        self._ledgers: dict[int, _OpenLedger] = {}
+
+    async def write(self, partition: int, rows: pa.Table) -> None:
+        """Write rows to the ledger of a partition, which is created first if there is none. Raises
+        FencelogError."""
+        ledger = self._ledgers.get(partition)
+        if ledger is None:
+            commits = PartitionCommits(self._client, self._topic, partition, self._name)
+            made = await retry_idempotent(commits.create_ledger)
+            await self._bookies.move(made["bookies"])
+            ledger = self._ledgers[partition] = _OpenLedger(made, self._bookies, self._host)
+        await ledger.write(rows)
+
+    async def finish(self) -> tuple[LedgerOfTask, ...]:
+        """Wait until everything is durable; return what was written. Raises FencelogError."""
+        return tuple(
+            [
+                LedgerOfTask(partition, ledger.ledger_id, await ledger.finish())
+                for partition, ledger in self._ledgers.items()
+            ]
+        )
+
+    async def close(self) -> None:
+        """Abandon the ledgers, and close the connections to bookies."""
+        try:
+            for ledger in self._ledgers.values():
                 await ledger.close()
-        return TaskLedgers(job, partitions, tuple(written))
+        finally:
+            await self._bookies.close()
 
 
 class _OpenLedger:
     """A ledger that this task writes."""
 
-    def __init__(self, made: dict[str, Any], secret_file: str | None) -> None:
+    def __init__(self, made: dict[str, Any], bookies: BookieTable, host: SystemHost) -> None:
         metadata = from_json(made["ledger"])
         if metadata.digest_type is not DigestType.CRC32C:
             raise FencelogError(
@@ -123,18 +152,15 @@ class _OpenLedger:
                 "ledgers of the cluster have a key, which Spark tasks do not know",
             )
         self.ledger_id = metadata.ledger_id
-        self._host = SystemHost()
-        secret = None if secret_file is None else Path(secret_file)
-        credentials = secret_from(secret, host=self._host)
-        self._bookies = BookieTable(made["bookies"], credentials=credentials)
+        self._host = host
         self._wakeup = anyio.Event()
         self._messages = 0
         self._last_entry = -1
         self._writer: LedgerWriter = lent_writer(
             metadata,
             made["incarnations"],
-            bookies=self._bookies,
-            host=self._host,
+            bookies=bookies,
+            host=host,
             key=b"",
             on_ack=self._told,
             on_failure=self._told,
@@ -168,7 +194,6 @@ class _OpenLedger:
 
     async def close(self) -> None:
         await self._writer.abandon()
-        await self._bookies.close()
 
     async def _wait(self) -> None:
         if self._writer.failure is not None:
