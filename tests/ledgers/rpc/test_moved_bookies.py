@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from fencelog.api.processes.bookie_main import serving_bookie
@@ -20,11 +22,13 @@ from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.support.until import PATIENCE_S, until
 
 HOST = SystemHost()
 
-FOUND_S = 1.0
-"""The time from the registration of a bookie until whoever waits for it has reached it."""
+SILENCE_MS = round(10 * PATIENCE_S * 1000)
+"""The time-outs of clients. Whoever goes on waiting at a bookie's old address, rather than at the
+one that it has registered, is not done within ``PATIENCE_S``."""
 
 
 class Machines:
@@ -36,7 +40,8 @@ class Machines:
         self._running: dict[str, contextlib.AsyncExitStack] = {}
         self._taken = contextlib.AsyncExitStack()
         self.store = MemoryMetadataStore(self._memory)
-        self.bookies = RegisteredBookies(self.store, connect=lambda a, b: TcpBookieClient(b, a))
+        connect = partial(TcpBookieClient, timeout_ms=SILENCE_MS)
+        self.bookies = RegisteredBookies(self.store, connect=lambda a, b: connect(b, a))
         self.client = LedgerClient(self.store, self.bookies, host=HOST)
         self.opened: dict[str, Bookie] = {}
 
@@ -96,13 +101,11 @@ async def machines(tmp_path: Path) -> AsyncIterator[Machines]:
     await machines.close()
 
 
-async def until(condition: Callable[[], bool], limit_s: float) -> None:
-    async with asyncio.timeout(limit_s):
-        while not condition():  # noqa: ASYNC110 - a condition without an event
-            await asyncio.sleep(0.005)
-
-
-async def test_a_standing_writer_and_reader_reach_it_within_a_second(machines: Machines) -> None:
+async def test_a_standing_writer_and_reader_reach_it_within_no_time_out(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.ledgers.rpc.bookie_connection.CONNECT_TIMEOUT_MS", SILENCE_MS)
+    monkeypatch.setattr("fencelog.ledgers.writer.writer.REPLACE_RETRY_S", SILENCE_MS / 1000)
     acked: list[int] = []
     failures: list[FencelogError] = []
     writer: LedgerWriter = await machines.client.create(
@@ -112,20 +115,20 @@ async def test_a_standing_writer_and_reader_reach_it_within_a_second(machines: M
 
     async def append(payload: bytes) -> int:
         entry = writer.append(payload)
-        await until(lambda: acked[-1:] == [entry], FOUND_S)
+        await until(lambda: acked[-1:] == [entry])
         return entry
 
     for name in ("b1", "b2", "b3"):
         last = await append(b"before")
         await machines.move_bookie(name)
-        async with asyncio.timeout(FOUND_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not machines.has(name, writer.ledger_id, above=last):
                 await append(b"after")
     # Every bookie is at another address than when the reader was opened.
     last = writer.last_add_confirmed
     reader.confirm(last)
     payloads: list[bytes] = []
-    async with asyncio.timeout(FOUND_S):
+    async with asyncio.timeout(PATIENCE_S):
         while len(payloads) <= last:
             payloads += [bytes(entry.payload) for entry in await reader.read(len(payloads), last)]
     assert set(payloads) == {b"before", b"after"}
