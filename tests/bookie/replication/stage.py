@@ -14,9 +14,21 @@ from fencelog.ledgers.format.run import RUN_HEADER
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.quorum import write_set
 from fencelog.ledgers.reader.entry_reads import verified_reply
+from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import until_found
 
 PAYLOADS = [b"entry %d" % n for n in range(60)]
+
+
+class Clock:
+    """A clock that tests move by hand, in place of the loop of what only asks it for the time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
 
 
 @contextlib.asynccontextmanager
@@ -36,6 +48,18 @@ async def healed(marks: UnderReplicatedLedgers) -> None:
             if not [ledger_id async for ledger_id in marks.list_ids()]:
                 return
             await asyncio.sleep(0.01)
+
+
+async def knows_lac(cluster: LocalCluster, writer: LedgerWriter, lac: int) -> None:
+    """Wait until every member knows the LAC of a writer that is idle, which sends it after a while.
+    Who asks afterwards may hear from any of them first."""
+
+    async def is_known() -> bool:
+        members = map(cluster.client, writer.metadata.last_fragment.bookies)
+        lacs = [await member.read_lac(writer.ledger_id) for member in members]
+        return lacs == [lac] * len(lacs)
+
+    await until_found(is_known)
 
 
 async def mark(

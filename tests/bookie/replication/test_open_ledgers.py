@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,26 +13,28 @@ from fencelog.bookie.replication.store import Cause, UnderReplicatedLedger, Unde
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.metastore.port import NO_VERSION
-from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.writer.writer import LedgerWriter
-from tests.bookie.replication.stage import PAYLOADS, healed, running
+from tests.bookie.replication.stage import PAYLOADS, Clock, healed, knows_lac, running
 from tests.support.local_cluster import LocalCluster
-from tests.support.until import until_found
 
 GRACE_MS = 200
 AFTER_S = 0.25
+"""The time of a ``Clock``: the requests in between take none of it."""
 
 LOST = frozenset({Cause.LOST_BOOKIE})
 
 
-def opened(cluster: LocalCluster) -> OpenLedgers:
-    return OpenLedgers(
+def opened(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> tuple[OpenLedgers, Clock]:
+    ledgers = OpenLedgers(
         ledgers=cluster.ledgers,
         bookies=cluster,
         placement=cluster.placement,
         key=b"",
         grace_ms=GRACE_MS,
     )
+    clock = Clock()
+    monkeypatch.setattr(ledgers, "_loop", clock)
+    return ledgers, clock
 
 
 async def is_closed(
@@ -52,90 +53,77 @@ async def is_closed(
     return True
 
 
-async def knows_lac(cluster: LocalCluster, writer: LedgerWriter) -> None:
-    """Wait until bookies know the LAC of an idle writer, which sends it after a while."""
-
-    async def is_known() -> bool:
-        reader = LedgerReader(writer.metadata, bookies=cluster, key=b"")
-        lac = await reader.read_lac()
-        await reader.close()
-        return lac == writer.last_add_pushed
-
-    await until_found(is_known)
-
-
 @pytest.fixture
 async def writer(cluster: LocalCluster) -> LedgerWriter:
     writer = await cluster.write(*PAYLOADS)
-    await knows_lac(cluster, writer)
+    await knows_lac(cluster, writer, len(PAYLOADS) - 1)
     return writer
 
 
 async def test_a_ledger_is_closed_when_its_writer_gives_no_sign(
-    cluster: LocalCluster, writer: LedgerWriter
+    cluster: LocalCluster, writer: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledgers = opened(cluster)
+    ledgers, clock = opened(cluster, monkeypatch)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     assert await is_closed(cluster, ledgers, writer.ledger_id)
 
 
 async def test_each_sign_of_the_writer_begins_the_time_anew(
-    cluster: LocalCluster, writer: LedgerWriter
+    cluster: LocalCluster, writer: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its LAC, and its changes of the metadata."""
-    ledgers = opened(cluster)
+    ledgers, clock = opened(cluster, monkeypatch)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
-    writer.append(b"more")
-    await knows_lac(cluster, writer)
+    clock.now_s += AFTER_S
+    await knows_lac(cluster, writer, writer.append(b"more"))
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     metadata, version = await cluster.ledgers.get(writer.ledger_id)
     await cluster.ledgers.update(replace(metadata, properties={"changed": "1"}), version)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     assert await is_closed(cluster, ledgers, writer.ledger_id)
 
 
 async def test_bookies_that_do_not_answer_for_a_while_are_no_sign(
-    cluster: LocalCluster, writer: LedgerWriter
+    cluster: LocalCluster, writer: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They say less of the LAC, and then as much as before."""
-    ledgers = opened(cluster)
+    ledgers, clock = opened(cluster, monkeypatch)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
     cluster.cut(*cluster.bookies)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     with pytest.raises(FencelogError) as caught:
         await is_closed(cluster, ledgers, writer.ledger_id)
     assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
     cluster.cut()
     assert await is_closed(cluster, ledgers, writer.ledger_id) is False  # it is being recovered now
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     assert await is_closed(cluster, ledgers, writer.ledger_id)
 
 
 async def test_a_ledger_that_was_well_meanwhile_has_its_time_again(
-    cluster: LocalCluster, writer: LedgerWriter
+    cluster: LocalCluster, writer: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledgers = opened(cluster)
+    ledgers, clock = opened(cluster, monkeypatch)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     ledgers.keep({writer.ledger_id + 1})
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     ledgers.keep({writer.ledger_id})
     assert await is_closed(cluster, ledgers, writer.ledger_id)
 
 
 async def test_no_writer_is_ended_where_there_is_nothing_to_copy_to(
-    cluster: LocalCluster, writer: LedgerWriter
+    cluster: LocalCluster, writer: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledgers = opened(cluster)
+    ledgers, clock = opened(cluster, monkeypatch)
     assert not await is_closed(cluster, ledgers, writer.ledger_id)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     spares = {*cluster.bookies} - {*writer.metadata.last_fragment.bookies}
     for spare in spares:
         await cluster.stop(spare)
@@ -147,12 +135,12 @@ async def test_no_writer_is_ended_where_there_is_nothing_to_copy_to(
 
 
 async def test_a_bookie_that_is_lost_itself_is_nothing_to_copy_to(
-    cluster: LocalCluster, writer: LedgerWriter
+    cluster: LocalCluster, writer: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledgers = opened(cluster)
+    ledgers, clock = opened(cluster, monkeypatch)
     spares = {*cluster.bookies} - {*writer.metadata.last_fragment.bookies}
     assert not await is_closed(cluster, ledgers, writer.ledger_id, *spares)
-    await asyncio.sleep(AFTER_S)
+    clock.now_s += AFTER_S
     with pytest.raises(FencelogError) as caught:
         await is_closed(cluster, ledgers, writer.ledger_id, *spares)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_BOOKIES

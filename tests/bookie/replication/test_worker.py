@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,12 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.metastore.port import NO_VERSION
 from tests.bookie.replication.stage import (
     PAYLOADS,
+    Clock,
     Hooked,
     check_copies,
     closed,
     healed,
+    knows_lac,
     mark,
     members,
     running,
@@ -187,18 +190,31 @@ async def test_a_recovery_that_was_left_is_finished_before_its_mark_goes(
 
 
 async def test_a_writer_that_makes_progress_is_not_ended(
-    cluster: LocalCluster, marks: UnderReplicatedLedgers
+    cluster: LocalCluster, marks: UnderReplicatedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Less than the grace time is between two of its signs. Attempts come on request alone."""
+    monkeypatch.setattr("fencelog.bookie.repair.backoff.pause_s", lambda attempts: 1e9)
     writer = await cluster.write(b"0")
     (_, lost, _), _ = await members(cluster, writer.metadata)
     await mark(marks, writer.ledger_id, lost, Cause.DECOMMISSION)
     worker = cluster.worker(open_ledger_grace_ms=900)
+    clock, attempts, attempt = Clock(), list[int](), worker._attempt
+    monkeypatch.setattr(worker._open, "_loop", clock)
+
+    async def noted(ledger_id: int) -> None:
+        await attempt(ledger_id)
+        attempts.append(ledger_id)
+
+    monkeypatch.setattr(worker, "_attempt", noted)
     async with running(worker):
+        await until(lambda: len(attempts) == 1)
         for number in range(1, 15):
-            writer.append(b"%d" % number)
-            await asyncio.sleep(0.2)
-    assert (await cluster.ledgers.get(writer.ledger_id))[0].state is LedgerState.OPEN
-    assert [waiting[1] for waiting in why(worker)] == ["open"]
+            await knows_lac(cluster, writer, writer.append(b"%d" % number))
+            clock.now_s += 0.8
+            worker.hurry()
+            await until(partial(lambda before: len(attempts) > before, number))
+            assert (await cluster.ledgers.get(writer.ledger_id))[0].state is LedgerState.OPEN
+            assert [waiting[1] for waiting in why(worker)] == ["open"]
     await writer.abandon()
 
 
@@ -447,7 +463,7 @@ async def test_marks_that_cannot_be_listed_are_told_and_listed_again(
     metadata = await closed(cluster, *PAYLOADS)
     lost = metadata.fragments[0].bookies[0]
     async with running(cluster.worker()) as worker:
-        await asyncio.sleep(0.1)
+        await until(lambda: not worker.status()["is_disabled"])
         cluster.store.disconnect()
         await until(lambda: worker.status()["last_error"] is not None)
         cluster.store.reconnect()
