@@ -12,6 +12,7 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run, read_run
+from tests.support.until import PATIENCE_S, until
 
 
 class BookieSettings(TypedDict, total=False):
@@ -62,7 +63,7 @@ class Answers:
     async def all(self) -> list[FencelogError | None]:
         """Return them in the order of the requests, once all are there."""
         assert not self._outcomes  # it never calls back from within the call
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await self._done.wait()
         return [self._outcomes[token] for token in range(self._count)]
 
@@ -80,7 +81,7 @@ class Requests:
     async def add(bookie: Bookie, run: bytes, *, recovery: bool = False) -> FencelogError | None:
         answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
         bookie.add(run, recovery=recovery, on_reply=answer.set_result)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             return await answer
 
     @staticmethod
@@ -106,12 +107,9 @@ class Requests:
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:
-        """Let the loop and the I/O threads run until a condition holds; fail after some seconds."""
-        for _ in range(5000):
-            if condition():
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("it did not come about")
+        """Let the loop and the I/O threads run until a condition holds. Raises TimeoutError after
+        ``PATIENCE_S``."""
+        await until(condition)
 
     @staticmethod
     async def read(bookie: Bookie, ledger_id: int, first: int, max_entries: int = 4096) -> bytes:

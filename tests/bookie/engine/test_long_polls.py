@@ -12,6 +12,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_LAC_WAIT_MS
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.until import PATIENCE_S
 
 LONG_MS = MAX_LAC_WAIT_MS
 
@@ -38,7 +39,7 @@ async def write_lac(client: TcpBookieClient, ledger_id: int, lac: int) -> Fencel
         incarnation=None,
         on_replies=lambda _, error: answer.set_result(error),
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return await answer
 
 
@@ -66,7 +67,7 @@ async def test_many_long_polls_hold_no_read_up(
     await requests.add(server.bookie, requests.run(1, 0, 5))
     waiting = polls(client, 1, 200)
     await requests.until(lambda: server.bookie.shards[0].lacs._waits == 200)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         reply = await client.read(1, 0, max_entries=5, max_bytes=10_000)
         assert reply.run == requests.run(1, 0, 5)
         assert await client.read_lac(1) == -1

@@ -10,6 +10,7 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.until import PATIENCE_S
 
 MIB = 1 << 20
 
@@ -96,7 +97,7 @@ async def test_a_failed_flush_stops_the_bookie_and_loses_nothing(
     faulty_disk.fails.add(fault)
     runs = [requests.run(1, first, 3) for first in range(0, 30, 3)]
     answers = [await requests.add(bookie, run) for run in runs]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert "flush failed" in (await bookie.failure).detail
     await bookie.close()
     bookie = await open_bookie()

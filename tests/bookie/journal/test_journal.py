@@ -29,6 +29,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from tests.support.bookie_stage import Requests
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.until import PATIENCE_S
 
 INCARNATION = b"i" * 16
 START = JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES)
@@ -65,7 +66,7 @@ async def append_all(journal: Journal, runs: list[bytes]) -> None:
     for run in runs:
         journal.append(RecordType.RUN, run, answers.append)
     journal.barrier(lambda _error: done.set())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await done.wait()
     assert answers == [None] * len(runs)
 

@@ -42,6 +42,7 @@ from fencelog.ledgers.rpc.wire import (
 )
 from tests.support.bookie_stage import OpenBookie
 from tests.support.frames import FakeTransport, cut, hostile_stream, mutated
+from tests.support.until import until
 
 BODY_SIZES = {
     Op.READ: READ_BODY.size,
@@ -156,12 +157,14 @@ class Peer:
         """Send a request and wait for its answer, whatever else is answered before."""
         self.feed(request)
         request_id = FRAME_HEADER.unpack_from(request)[4]
-        for _ in range(2000):
-            for frame in self.replies():
-                if frame.request_id == request_id:
-                    return frame
-            await asyncio.sleep(0.001)
-        raise AssertionError("no answer")
+        answers: list[Frame] = []
+
+        def is_answered() -> bool:
+            answers.extend(each for each in self.replies() if each.request_id == request_id)
+            return bool(answers)
+
+        await until(is_answered)
+        return answers[0]
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from fencelog.ledgers.rpc.wire import (
 )
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.until import PATIENCE_S
 
 HELLO = encode_request(Op.HELLO, 1, encode_hello({"versions": [1]}))
 
@@ -56,7 +57,7 @@ class Peer:
         self._writer.write(data)
 
     async def replies(self, count: int) -> list[Frame]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self._arrived) < count:
                 data = await self._reader.read(1 << 20)
                 if not data:
@@ -66,7 +67,7 @@ class Peer:
         return replies
 
     async def is_closed_by_server(self) -> bool:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self._reader.read() == b""
             except ConnectionResetError:
