@@ -74,7 +74,7 @@ class _Source:
 
     bytes: int
     parts: int = 0
-    """Those that wait."""
+    """The number of parts that wait."""
 
 
 class _Held:

@@ -8,7 +8,7 @@ import pytest
 
 from fencelog.bookie.replication import worker as worker_module
 from fencelog.bookie.replication.repair import LedgerRepair
-from fencelog.bookie.replication.store import UnderReplicatedLedger, UnderReplicatedLedgers
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedger, UnderReplicatedLedgers
 from tests.bookie.replication.stage import closed, healed, mark, running
 from tests.support.local_cluster import LocalCluster
 from tests.support.until import until
@@ -112,3 +112,35 @@ async def test_a_worker_that_ends_leaves_no_repair_behind(
         await asyncio.sleep(0.1)
         assert not ended.is_set()
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("hurries", [False, True])
+async def test_a_ledger_that_has_lost_more_meanwhile_comes_next(
+    cluster: LocalCluster,
+    marks: UnderReplicatedLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    hurries: bool,
+) -> None:
+    if not hurries:
+        monkeypatch.setattr(worker_module, "REPLICATION_ROUND_MS", 0)
+    *others, worst = [await closed(cluster, b"x") for _ in range(5)]
+    for metadata in others:
+        bookie = metadata.fragments[0].bookies[0]
+        await mark(marks, metadata.ledger_id, bookie, Cause.MISSING_COPIES)
+    worker = cluster.worker(ledgers_at_once=1)
+    attempt, order = worker._attempt, list[int]()
+
+    async def noted(ledger_id: int) -> None:
+        order.append(ledger_id)
+        if len(order) == 1:
+            for bookie in worst.fragments[0].bookies[:2]:
+                await mark(marks, worst.ledger_id, bookie, Cause.MISSING_COPIES)
+            if hurries:
+                worker.hurry()
+        await attempt(ledger_id)
+
+    monkeypatch.setattr(worker, "_attempt", noted)
+    async with running(worker):
+        await healed(marks)
+    assert order[1] == worst.ledger_id
+    assert len(order) == 5

@@ -392,38 +392,6 @@ async def test_a_ledger_that_waits_is_tried_when_a_bookie_registers(
     await check_copies(cluster, metadata.ledger_id, PAYLOADS)
 
 
-@pytest.mark.parametrize("hurries", [False, True])
-async def test_a_ledger_that_has_lost_more_meanwhile_comes_next(
-    cluster: LocalCluster,
-    marks: UnderReplicatedLedgers,
-    monkeypatch: pytest.MonkeyPatch,
-    hurries: bool,
-) -> None:
-    if not hurries:
-        monkeypatch.setattr("fencelog.bookie.replication.worker.REPLICATION_ROUND_MS", 0)
-    *others, worst = [await closed(cluster, b"x") for _ in range(5)]
-    for metadata in others:
-        bookie = metadata.fragments[0].bookies[0]
-        await mark(marks, metadata.ledger_id, bookie, Cause.MISSING_COPIES)
-    worker = cluster.worker(ledgers_at_once=1)
-    attempt, order = worker._attempt, list[int]()
-
-    async def noted(ledger_id: int) -> None:
-        order.append(ledger_id)
-        if len(order) == 1:
-            for bookie in worst.fragments[0].bookies[:2]:
-                await mark(marks, worst.ledger_id, bookie, Cause.MISSING_COPIES)
-            if hurries:
-                worker.hurry()
-        await attempt(ledger_id)
-
-    monkeypatch.setattr(worker, "_attempt", noted)
-    async with running(worker):
-        await healed(marks)
-    assert order[1] == worst.ledger_id
-    assert len(order) == 5
-
-
 async def test_a_mark_that_cannot_be_read_stops_no_repair_but_its_own(
     cluster: LocalCluster, marks: UnderReplicatedLedgers
 ) -> None:
