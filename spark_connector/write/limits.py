@@ -24,5 +24,9 @@ so that each row is copied about once more."""
 MAX_WAITING_BYTES = 32 * MIB
 """The rows of a task that wait for more of their partitions, where a record batch may end anywhere.
 Above it the largest leave early: 1024 partitions that fill alike get record batches of 32 KiB or
-more. With all that they may keep beside them, four tasks fit in the 384 MiB that Spark, unless it
-is told otherwise, leaves an executor beside the heap of its JVM."""
+more. With what they keep beside them, and MAX_PENDING_BYTES, they are about 80 of the 384 MiB that
+Spark, unless it is told otherwise, leaves all of an executor beside the heap of its JVM."""
+
+MAX_PENDING_BYTES = 16 * MIB
+"""The bytes of a task's ledgers that wait for acknowledgements, all together; above it the task
+takes no more rows. It keeps bookies busy, and does not grow with the number of partitions."""

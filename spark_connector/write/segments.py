@@ -21,14 +21,13 @@ from fencelog.ledgers.format.entry_header import pack_header
 from fencelog.ledgers.format.run import Pieces
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import from_json
-from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.write.batches import encode_checked, route, split
 from fencelog.spark_connector.write.gathered import Gathered
-from fencelog.spark_connector.write.limits import MAX_WAITING_BYTES
+from fencelog.spark_connector.write.limits import MAX_PENDING_BYTES, MAX_WAITING_BYTES
 from fencelog.spark_connector.write.options import WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
@@ -37,9 +36,6 @@ from fencelog.spark_connector.write.target import (
     partitions_of_batch,
     unkeyed_partition,
 )
-
-MAX_PENDING_BYTES = 16 * MIB
-"""The bytes of a ledger that wait for acknowledgements; above it the task takes no more rows."""
 
 STALLED_S = 60.0
 """The time without any acknowledgement after which a task fails: bookies are gone. It writes its
@@ -113,15 +109,18 @@ class _OpenLedgers:
         self._ledgers: dict[int, _OpenLedger] = {}
 
     async def write(self, partition: int, rows: pa.Table) -> None:
-        """Write rows to the ledger of a partition, which is created first if there is none. Raises
-        FencelogError."""
+        """Write rows to the ledger of a partition, which is created first if there is none; return
+        when only few rows wait for an acknowledgement. Raises FencelogError."""
         ledger = self._ledgers.get(partition)
         if ledger is None:
             commits = PartitionCommits(self._client, self._topic, partition, self._name)
             made = await retry_idempotent(commits.create_ledger)
             await self._bookies.move(made["bookies"])
             ledger = self._ledgers[partition] = _OpenLedger(made, self._bookies, self._host)
-        await ledger.write(rows)
+        entry = ledger.entry(rows)  # while others are on their way
+        while sum(each.pending_bytes for each in self._ledgers.values()) > MAX_PENDING_BYTES:
+            await max(self._ledgers.values(), key=lambda each: each.pending_bytes).wait()
+        await ledger.append(entry, rows.num_rows)
 
     async def finish(self) -> tuple[LedgerOfTask, ...]:
         """Wait until everything is durable; return what was written. Raises FencelogError."""
@@ -169,33 +168,41 @@ class _OpenLedger:
     def _told(self, _: object) -> None:
         self._wakeup.set()
 
-    async def write(self, rows: pa.Table) -> None:
-        """Write rows; return when only few of them wait for an acknowledgement. They are copied
-        once, into the run that goes to the bookies."""
+    @property
+    def pending_bytes(self) -> int:
+        """Return the bytes that wait for an acknowledgement."""
+        return self._writer.pending_bytes
+
+    def entry(self, rows: pa.Table) -> Pieces:
+        """Return the next entry, of these rows. They are copied once, into the run that goes to the
+        bookies. Raises FencelogError."""
         header = pack_header(
             count=rows.num_rows,
             first_number=self._messages,
             publish_time_us=self._host.now_us(),
         )
-        entry = Pieces.of(header, *encode_checked(rows))
-        while self._writer.pending_bytes > MAX_PENDING_BYTES:
-            await self._wait()
+        return Pieces.of(header, *encode_checked(rows))
+
+    async def append(self, entry: Pieces, count: int) -> None:
+        """Send an entry of so many messages. Raises FencelogError."""
         self._last_entry = self._writer.append(entry)
-        self._messages += rows.num_rows
+        self._messages += count
         await anyio.lowlevel.checkpoint()  # what was queued leaves
 
     async def finish(self) -> int:
         """Wait until everything is acknowledged; return the number of messages. Bookies then know
         the last entry, so that the recovery before the commit copies no other."""
         while self._writer.last_add_confirmed < self._last_entry:
-            await self._wait()
+            await self.wait()
         await self._writer.tell_lac()
         return self._messages
 
     async def close(self) -> None:
         await self._writer.abandon()
 
-    async def _wait(self) -> None:
+    async def wait(self) -> None:
+        """Wait until more is acknowledged. Raises FencelogError: BOOKIE_UNAVAILABLE if nothing is
+        for a long time, and that of a writer that has failed."""
         if self._writer.failure is not None:
             raise self._writer.failure
         self._wakeup = anyio.Event()

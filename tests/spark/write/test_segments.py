@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +13,11 @@ import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.commits import PartitionCommits
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import Run
 from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken
 from fencelog.spark_connector.read import bookies
 from fencelog.spark_connector.write import segments
 from fencelog.spark_connector.write.batches import encode_checked
@@ -61,6 +65,25 @@ class Connections:
                 seen.open -= 1
 
         monkeypatch.setattr(bookies, "TcpBookieClient", Counted)
+
+
+class Slow(TcpBookieClient):
+    """A bookie whose acknowledgements are late."""
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+
+        def late(tokens: Sequence[AddToken], error: FencelogError | None) -> None:
+            loop.call_later(0.05, on_replies, tokens, error)
+
+        super().add_many(runs, tokens, incarnation=incarnation, on_replies=late)
 
 
 @pytest.fixture
@@ -167,3 +190,28 @@ async def test_rows_leave_early_above_the_limit_of_what_waits(
     assert [each.messages for each in task.ledgers] == [20] * PARTITIONS
     assert sum(encoded) == 20 * PARTITIONS
     assert len(encoded) > 3 * PARTITIONS
+
+
+async def test_what_waits_for_bookies_has_a_limit_for_all_ledgers_together(
+    server: str, client: FencelogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "segments/pending"
+    await client.create_topic(topic, partitions=PARTITIONS)
+    target = await target_of(server, topic)
+    limit, size = 64 * KIB, 16 * KIB
+    monkeypatch.setattr(segments, "MAX_PENDING_BYTES", limit)
+    monkeypatch.setattr(segments, "MAX_WAITING_BYTES", 0)  # each row is written at once
+    ledgers: set[Any] = set()
+    pending: list[int] = []
+    append = segments._OpenLedger.append
+
+    async def counted(ledger: Any, entry: Any, count: int) -> None:
+        await append(ledger, entry, count)
+        ledgers.add(ledger)
+        pending.append(sum(each.pending_bytes for each in ledgers))
+
+    monkeypatch.setattr(segments._OpenLedger, "append", counted)
+    monkeypatch.setattr(bookies, "TcpBookieClient", Slow)
+    task = await write_ledgers(rows_of(3, size), target, Job("spark-query"))
+    assert [each.messages for each in task.ledgers] == [3] * PARTITIONS
+    assert limit < max(pending) < limit + 2 * size
