@@ -103,7 +103,8 @@ accounted for them until they are durable take about half a MiB."""
 # -- bookie ----------------------------------------------------------------------------------------
 
 BOOKIE_MAX_CONNECTIONS = 4096
-"""The open connections of one bookie; file descriptors are shared with logs and index."""
+"""The open connections of one bookie; file descriptors are shared with logs and index. A process
+with too few of these takes fewer."""
 
 BOOKIE_MAX_IN_FLIGHT_BYTES = 256 * MIB
 """The adds received and not yet answered, over all connections. Over it reading from sockets

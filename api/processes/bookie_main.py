@@ -21,6 +21,7 @@ from fencelog.api.http.addresses import (
 )
 from fencelog.api.processes.autorecovery import serving_autorecovery
 from fencelog.api.processes.bookie_health import REGISTRATION, BookieHealth
+from fencelog.api.processes.descriptors import connection_limits
 from fencelog.api.processes.health_listener import listening_for_health
 from fencelog.api.processes.lifecycle import Running
 from fencelog.api.processes.traces.options import process_spans
@@ -40,7 +41,7 @@ from fencelog.bookie.server.server import BookieServer
 from fencelog.broker.limits import MAX_NAME_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
-from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS
+from fencelog.ledgers.limits import BOOKIE_MAX_CONNECTIONS, FREE_BYTES_REFRESH_MS
 from fencelog.ledgers.metastore.instance import create_instance, read_instance
 from fencelog.ledgers.metastore.open import certificates_of, open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
@@ -94,6 +95,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     check_listener(config.listen, insecure=is_meant, risk=BOOKIE_RISK)
     host = SystemHost()
     secret = secret_from(config.secret_file, host=host, accepted=config.accepted_secret_file)
+    limits = connection_limits([config.storage.shard_count], http=False)
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
@@ -110,6 +112,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 rack=config.rack,
                 secret=secret,
                 decommissions=Decommissions(store),
+                max_connections=limits.bookie,
             )
         )
         removed = await stack.enter_async_context(noticing_removal(store, bookie))
@@ -196,6 +199,7 @@ async def serving_bookie(
     secret: SharedSecret | None = None,
     settings: MaintenanceConfig | None = None,
     decommissions: Decommissions | None = None,
+    max_connections: int = BOOKIE_MAX_CONNECTIONS,
 ) -> AsyncIterator[tuple[Bookie, str]]:
     """Run a bookie that listens and is registered, and yield it with its registered address.
     ``disk``: None for that of this machine. ``secret``: the secret of clients and of its peers.
@@ -218,7 +222,13 @@ async def serving_bookie(
         await _make_read_only_if_leaving(bookie, decommissions)
         watch = DiskWatch(bookie, config)
         await watch.check()  # before it announces that it takes adds
-        server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
+        server = await BookieServer.start(
+            bookie,
+            listen_host,
+            listen_port,
+            authenticator=secret,
+            max_connections=max_connections,
+        )
         stack.push_async_callback(server.close)
         bookies = await _peers(store, bookie, secret, stack)
         services = maintenance(

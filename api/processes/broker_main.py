@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fencelog.api.http.addresses import check_advertised, check_listener, parse_address
 from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
+from fencelog.api.processes.descriptors import connection_limits
 from fencelog.api.processes.lifecycle import Running
 from fencelog.api.processes.traces.options import process_spans
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.app import Application, ProcessCounts, build_app
+from fencelog.api.server.limits import MAX_CONNECTIONS
 from fencelog.api.server.origins_core import Origins
 from fencelog.api.server.serve import HttpServer, bind, url_of
 from fencelog.bookie.engine.bookie import Bookie
@@ -72,6 +75,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
     check_listener(config.http, insecure=config.browsers.insecure)
     host = SystemHost()
     secret = secret_from(config.secret_file, host=host, accepted=config.accepted_secret_file)
+    limits = connection_limits(http=True)
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
@@ -90,6 +94,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 browsers=config.browsers,
                 linger_s=config.linger_s,
                 record_events=config.record_events,
+                max_connections=limits.http,
             )
         )
         yield Running({"role": "broker", "http": url})
@@ -111,6 +116,7 @@ async def serving_broker(
     linger_s: float = 0.0,
     measured: Sequence[Bookie] = (),
     record_events: bool = True,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> AsyncIterator[str]:
     """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``secret``: of the cluster, for bookies
@@ -120,13 +126,9 @@ async def serving_broker(
     accepts only afterwards. Leaving transfers all partitions to other brokers while HTTP goes on,
     for ``linger_s`` at least, then stops HTTP, and last closes what is left and the bookie clients.
     """
-
-    def connect(address: str, bookie_id: str) -> TcpBookieClient:
-        return TcpBookieClient(bookie_id, address, credentials=secret)
-
     async with contextlib.AsyncExitStack() as stack:
         sock = stack.enter_context(bind(*parse_address(http)))
-        bookies = RegisteredBookies(store, local=local, connect=connect)
+        bookies = RegisteredBookies(store, local=local, connect=partial(_bookie_client, secret))
         await bookies.start()
         stack.push_async_callback(bookies.close)
         ledgers = LedgerClient(store, bookies, host=host)
@@ -149,13 +151,17 @@ async def serving_broker(
             broker, store=store, bookies=bookies, links=links, secret=secret, counted=counted
         )
         _complete(app, broker, browsers.origins(http, config.url))
-        server = await HttpServer.start(app, sock)
+        server = await HttpServer.start(app, sock, max_connections)
         stack.push_async_callback(server.close)
         # With the loop's next turn, which is that after the announcement.
         asyncio.get_running_loop().call_soon(app.administration.load)
         stack.callback(app.drain)
         stack.push_async_callback(_leave, broker, linger_s)
         yield server.url
+
+
+def _bookie_client(secret: SharedSecret | None, address: str, bookie_id: str) -> TcpBookieClient:
+    return TcpBookieClient(bookie_id, address, credentials=secret)
 
 
 def _complete(app: Application, broker: Broker, origins: Origins) -> None:

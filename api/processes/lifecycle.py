@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import uvloop
 
+from fencelog.api.processes.descriptors import raise_descriptor_limit
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import keep_freed_memory
 from fencelog.ledgers.limits import KEPT_FREE_BYTES
@@ -79,6 +80,7 @@ async def run_service(
     that pipe however the parent dies. Raises FencelogError from the start or from a failure.
     """
     keep_freed_memory(KEPT_FREE_BYTES)
+    raise_descriptor_limit()
     with contextlib.suppress(asyncio.CancelledError), _cancelled_by_signals() as stop:
         async with contextlib.AsyncExitStack() as stack:
             if child:

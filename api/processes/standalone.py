@@ -23,6 +23,7 @@ from fencelog.api.processes.autorecovery import serving_autorecovery
 from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.api.processes.broker_main import serving_broker
 from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
+from fencelog.api.processes.descriptors import connection_limits
 from fencelog.api.processes.disk_reserve import kept_reserve
 from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.auditor.decommission import Decommissions
@@ -60,6 +61,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
     """
     check_listener(config.http, insecure=config.browsers.insecure)
     host = SystemHost()
+    limits = connection_limits([1] * config.bookies, http=True)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(locked_directory(config.data_dir))
         await stack.enter_async_context(kept_reserve(config.data_dir))
@@ -84,6 +86,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                     host=host,
                     listen="127.0.0.1:0",
                     decommissions=Decommissions(store),
+                    max_connections=limits.bookie,
                 )
             )
             bookies.append(bookie)
@@ -100,6 +103,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                 browsers=config.browsers,
                 measured=bookies,
                 record_events=config.record_events,
+                max_connections=limits.http,
             )
         )
         yield Running(

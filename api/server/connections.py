@@ -15,8 +15,9 @@ from fencelog.api.http.asgi import JSON
 from fencelog.api.server.gathering_transport import GatheringTransport
 from fencelog.api.server.limits import (
     MAX_CONNECTIONS,
-    MAX_CONNECTIONS_OF_ADDRESS,
+    MAX_REFUSED_CONNECTIONS,
     MAX_UNTAKEN_BYTES,
+    SHARE_OF_ADDRESS,
 )
 from fencelog.broker.limits import ANSWER_STALL_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -40,24 +41,30 @@ class Connections(ServerState):
     """The connections of one server. ``now_s``: the loop's time at the last ``tick``, for limits of
     time that need no better."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_connections: int = MAX_CONNECTIONS) -> None:
         super().__init__()
+        self._max_connections = max_connections
+        self._max_of_address = max(1, max_connections // SHARE_OF_ADDRESS)
         self.now_s = asyncio.get_running_loop().time()
         self._created = b""
         self._of_address: Counter[str] = Counter()
 
     def admit(self, connection: HttpConnection, address: str) -> FencelogError | None:
-        """Add a connection; return the error to refuse it with if there are too many."""
+        """Add a connection; return the error to refuse it with if there are too many. It is aborted
+        if too many are being refused."""
         self.connections.add(cast("Any", connection))
         self._of_address[address] += 1
-        if len(self.connections) > MAX_CONNECTIONS:
+        over = len(self.connections) - self._max_connections
+        if over > MAX_REFUSED_CONNECTIONS:
+            connection.abort()
+        elif over > 0:
             return FencelogError(
-                ErrorCode.OVERLOADED, f"this broker has {MAX_CONNECTIONS} connections"
+                ErrorCode.OVERLOADED, f"this broker has {self._max_connections} connections"
             )
-        if self._of_address[address] > MAX_CONNECTIONS_OF_ADDRESS:
+        elif self._of_address[address] > self._max_of_address:
             return FencelogError(
                 ErrorCode.OVERLOADED,
-                f"{MAX_CONNECTIONS_OF_ADDRESS} connections come from the same address",
+                f"{self._max_of_address} connections come from the same address",
             )
         return None
 

@@ -36,11 +36,17 @@ reset might destroy the answer before the client has read it."""
 
 MAX_CONNECTIONS = 16_384
 """The limit of connections: some 10 KiB each while they are idle, 64 KiB and more while they send
-bodies, and one file descriptor each."""
+bodies, and one file descriptor each. A process with too few of these takes fewer
+(``processes/descriptors.py``)."""
 
-MAX_CONNECTIONS_OF_ADDRESS = MAX_CONNECTIONS // 2
-"""The limit of connections from one address, which cannot exclude all others by itself; a load
-balancer is one address, so that it may have many."""
+MAX_REFUSED_CONNECTIONS = 32
+"""The connections beyond the limit that are told so, each for LINGER_S at most; more of them are
+closed at once, since they take descriptors as well."""
+
+SHARE_OF_ADDRESS = 2
+"""The part of a limit, one in so many, that one address may take: of the connections, and of the
+bodies that arrive. So it cannot exclude all others by itself; a load balancer is one address, so
+that it may have much."""
 
 MAX_UNTAKEN_BYTES = 512 * MIB
 """The limit of answers that wait for their clients in the connections of one server. Above it those

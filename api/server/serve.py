@@ -14,6 +14,7 @@ from fencelog.api.http.addresses import format_address
 from fencelog.api.server.app import Application
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.http_protocol import HttpProtocol
+from fencelog.api.server.limits import MAX_CONNECTIONS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 BACKLOG = 4096
@@ -35,7 +36,9 @@ class HttpServer:
         self.url = url
 
     @classmethod
-    async def start(cls, app: Application, sock: socket.socket) -> HttpServer:
+    async def start(
+        cls, app: Application, sock: socket.socket, max_connections: int = MAX_CONNECTIONS
+    ) -> HttpServer:
         """Serve an application on a bound socket (``bind``); it accepts on return."""
         config = uvicorn.Config(
             app,
@@ -51,7 +54,7 @@ class HttpServer:
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         url = url_of(sock)
-        server = _Server(config)
+        server = _Server(config, max_connections)
         task = asyncio.create_task(server.serve([sock]), name="http server")
         accepting = asyncio.create_task(server.accepting.wait())
         try:
@@ -105,10 +108,10 @@ def _cannot_listen(host: str, port: int, error: OSError) -> FencelogError:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the process has its own (``lifecycle``)."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, max_connections: int) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
-        self._connections = Connections()
+        self._connections = Connections(max_connections)
         self.server_state = self._connections
 
     @contextlib.contextmanager

@@ -25,10 +25,17 @@ from fencelog.ledgers.rpc.authentication import Authenticator
 class BookieServer:
     """The server of one bookie. The bookie belongs to the caller and outlives the server."""
 
-    def __init__(self, bookie: Bookie, *, authenticator: Authenticator | None = None) -> None:
+    def __init__(
+        self,
+        bookie: Bookie,
+        *,
+        authenticator: Authenticator | None = None,
+        max_connections: int = BOOKIE_MAX_CONNECTIONS,
+    ) -> None:
         self.bookie = bookie
         self.authenticator = authenticator
         self.in_flight_bytes = 0
+        self._max_connections = max_connections
         self._server: asyncio.Server | None = None
         self._connections: dict[Connection, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -37,11 +44,17 @@ class BookieServer:
 
     @classmethod
     async def start(
-        cls, bookie: Bookie, host: str, port: int, *, authenticator: Authenticator | None = None
+        cls,
+        bookie: Bookie,
+        host: str,
+        port: int,
+        *,
+        authenticator: Authenticator | None = None,
+        max_connections: int = BOOKIE_MAX_CONNECTIONS,
     ) -> BookieServer:
         """Listen; port 0 takes a free one. With an ``authenticator``, clients have to satisfy it.
         Raises OSError."""
-        server = cls(bookie, authenticator=authenticator)
+        server = cls(bookie, authenticator=authenticator, max_connections=max_connections)
         loop = asyncio.get_running_loop()
         bookie.on_pressure[server._update_reading] = None
         server._server = await loop.create_server(lambda: Connection(server), host, port)
@@ -75,7 +88,7 @@ class BookieServer:
 
     def opened(self, connection: Connection) -> bool:
         """Register a connection; return whether one more is allowed."""
-        if self._is_closing or len(self._connections) >= BOOKIE_MAX_CONNECTIONS:
+        if self._is_closing or len(self._connections) >= self._max_connections:
             return False
         self._connections[connection] = None
         return True

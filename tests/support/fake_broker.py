@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from fencelog.api.server.app import Application, build_app
+from fencelog.api.server.limits import MAX_CONNECTIONS
 from fencelog.api.server.serve import HttpServer, bind
 from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.append.pending import AppendResult, message_size
@@ -291,12 +292,12 @@ def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
 
 
 @asynccontextmanager
-async def serving(app: Application) -> AsyncIterator[str]:
+async def serving(app: Application, max_connections: int = MAX_CONNECTIONS) -> AsyncIterator[str]:
     """Serve an application with a real uvicorn on a free port; yields its URL. FastAPI is imported
     before, so that no client's time limit includes that; its half of the application is built for
     the first request that needs it, since that takes longer than most tests do."""
     import_module("fencelog.api.server.framework")
-    server = await HttpServer.start(app, bind("127.0.0.1", 0))
+    server = await HttpServer.start(app, bind("127.0.0.1", 0), max_connections)
     if app.host is not None:
         app.host.url = server.url
     try:

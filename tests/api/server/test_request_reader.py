@@ -232,53 +232,6 @@ async def test_slow_answers_are_no_slow_requests(
         assert await client.reader.read() == b"", "it is idle now"
 
 
-@pytest.mark.parametrize("limit", ["MAX_CONNECTIONS", "MAX_CONNECTIONS_OF_ADDRESS"])
-async def test_connections_have_a_limit(
-    service: str, client: Client, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    address = urlsplit(service)
-    monkeypatch.setattr(f"fencelog.api.server.connections.{limit}", 2)  # http's and client's
-    refused = Client(*await asyncio.open_connection(address.hostname, address.port))
-    await refused.refused(503, "overloaded")
-    refused.writer.close()
-    client.writer.write(WHOLE)
-    assert (await client.answer())[0] == 201
-    client.writer.close()
-    async with asyncio.timeout(5):
-        status = 503
-        while status == 503:
-            other = Client(*await asyncio.open_connection(address.hostname, address.port))
-            other.writer.write(WHOLE)
-            status = (await other.answer())[0]
-            other.writer.close()
-            await asyncio.sleep(0.05)
-    assert status == 201
-
-
-async def test_links_count_among_the_connections_of_an_address(
-    service: str, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = urlsplit(service)
-    monkeypatch.setattr("fencelog.api.server.connections.MAX_CONNECTIONS_OF_ADDRESS", 2)
-    client.writer.write(head("Host: localhost", "Connection: Upgrade", "Upgrade: fencelog-link/1",
-                             method="GET", path="/v1/link"))  # fmt: skip
-    assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
-    refused = Client(*await asyncio.open_connection(address.hostname, address.port))
-    refused.writer.write(WHOLE)
-    await refused.refused(503, "overloaded")
-    refused.writer.close()
-    client.writer.close()
-    async with asyncio.timeout(5):
-        status = 503
-        while status == 503:
-            await asyncio.sleep(0.05)
-            other = Client(*await asyncio.open_connection(address.hostname, address.port))
-            other.writer.write(WHOLE)
-            status = (await other.answer())[0]
-            other.writer.close()
-    assert status == 201
-
-
 async def test_the_room_for_all_bodies_is_given_back(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,6 +275,16 @@ async def test_a_stopped_bookie_answers_unknown(
     await server.close()
 
 
+async def test_a_connection_beyond_the_limit_is_closed(open_bookie: OpenBookie) -> None:
+    server = await BookieServer.start(await open_bookie(), "127.0.0.1", 0, max_connections=1)
+    first = await Peer.connect(server)
+    second = await Peer.connect(server, handshake=False)
+    assert await second.is_closed_by_server()
+    await second.close()
+    await first.close()
+    await server.close()
+
+
 async def test_a_closed_server_has_no_address_and_drops_its_connections(
     open_bookie: OpenBookie,
 ) -> None:
