@@ -1,13 +1,19 @@
 """An HTTP listener for ``/healthz``, ``/readyz`` and ``/metrics`` alone, for processes without
-other HTTP."""
+other HTTP.
+
+A probe that is not answered has a bookie restarted, so whoever else connects may not prevent that:
+a connection has one exchange and little time, and where there are too many the oldest one ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fencelog.api.http.addresses import parse_address
 from fencelog.api.http.asgi import READING, Exchange, Receive, Scope, Send
@@ -16,11 +22,22 @@ from fencelog.api.http.problems import send_problem
 from fencelog.api.server.health import LIVE, READY, Health
 from fencelog.api.server.serve import bind, url_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import KIB
 
 Metrics = Callable[[], Awaitable[bytes]]
 
 MAX_CONNECTIONS = 64
-"""Probes need one or two at a time; whoever opens more is refused with 503."""
+"""The limit of connections. Probes need one or two at a time; with more than these, the oldest one
+that has not asked yet ends, or else the oldest one."""
+
+REQUEST_S = 5
+"""The time for a request to arrive: a probe sends it at once, and has given up by then."""
+
+ANSWER_S = 30
+"""The time for its answer to be found and taken: Prometheus waits 10 s, unless told otherwise."""
+
+MAX_REQUEST_BYTES = 16 * KIB
+"""The limit of what one connection may send: a head of what reads three fixed paths."""
 
 SHUTDOWN_S = 1
 """The time for answers in flight at the end."""
@@ -40,7 +57,7 @@ async def listening_for_health(
         server = _Server(
             uvicorn.Config(
                 _application(health, metrics),
-                http="httptools",
+                http=_Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -48,7 +65,7 @@ async def listening_for_health(
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=MAX_CONNECTIONS,
+                headers=[("Connection", "close")],
                 timeout_graceful_shutdown=SHUTDOWN_S,
             )
         )
@@ -67,6 +84,48 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection of the listener, for one exchange."""
+
+    _numbers = itertools.count()
+
+    def connection_made(  # type: ignore[override]  # as uvicorn has it
+        self, transport: asyncio.Transport
+    ) -> None:
+        super().connection_made(transport)
+        self.number = next(self._numbers)
+        self.has_asked = False
+        self._received_bytes = 0
+        self._deadline = self.loop.call_later(REQUEST_S, transport.abort)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._make_space()
+
+    def _make_space(self) -> None:
+        others = [each for each in self.connections if isinstance(each, _Connection)]
+        others.remove(self)
+        oldest = min(others, key=lambda each: (each.has_asked, each.number))
+        self.connections.discard(oldest)  # now: others may come before it is lost
+        oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received_bytes += len(data)
+        if self._received_bytes > MAX_REQUEST_BYTES:
+            self.transport.abort()
+        else:
+            super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        if not self.has_asked:
+            self.has_asked = True
+            self._deadline.cancel()
+            self._deadline = self.loop.call_later(ANSWER_S, self.transport.abort)
+        super().on_headers_complete()
 
 
 def _application(
