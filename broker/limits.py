@@ -32,7 +32,13 @@ MAX_PARTITION_PENDING_BYTES = 32 * MIB
 """The appends waiting in one partition. Over it: 503 with ``Retry-After``, nothing was written."""
 
 MAX_BROKER_PENDING_BYTES = 256 * MIB
-"""The appends waiting in all partitions of one broker."""
+"""The appends waiting in all partitions of one broker; and apart from these, the request bodies
+that have arrived in part."""
+
+SHARE_OF_ADDRESS = 2
+"""The part of a limit, one in so many, that one client address may take: of the connections, and of
+the bodies that have arrived in part. So it cannot exclude all others by itself; a load balancer is
+one address, so that it may have much."""
 
 MAX_WAITING_APPENDS = 1_000
 """The appends of one partition that wait for others, or for a change of access. Over it:

@@ -17,9 +17,8 @@ from fencelog.api.server.limits import (
     MAX_CONNECTIONS,
     MAX_REFUSED_CONNECTIONS,
     MAX_UNTAKEN_BYTES,
-    SHARE_OF_ADDRESS,
 )
-from fencelog.broker.limits import ANSWER_STALL_MS
+from fencelog.broker.limits import ANSWER_STALL_MS, SHARE_OF_ADDRESS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _CREATED = 201

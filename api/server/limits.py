@@ -43,11 +43,6 @@ MAX_REFUSED_CONNECTIONS = 32
 """The connections beyond the limit that are told so, each for LINGER_S at most; more of them are
 closed at once, since they take descriptors as well."""
 
-SHARE_OF_ADDRESS = 2
-"""The part of a limit, one in so many, that one address may take: of the connections, and of the
-bodies that arrive. So it cannot exclude all others by itself; a load balancer is one address, so
-that it may have much."""
-
 MAX_UNTAKEN_BYTES = 512 * MIB
 """The limit of answers that wait for their clients in the connections of one server. Above it those
 end whose clients have taken nothing for longest: a message, or a pull, may be 4 MiB for each."""
