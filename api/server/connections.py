@@ -55,7 +55,8 @@ class Connections(ServerState):
         self._of_address[address] += 1
         over = len(self.connections) - self._max_connections
         if over > MAX_REFUSED_CONNECTIONS:
-            connection.abort()
+            if connection.transport is not None:
+                connection.transport.abort()
         elif over > 0:
             return FencelogError(
                 ErrorCode.OVERLOADED, f"this broker has {self._max_connections} connections"
