@@ -187,8 +187,10 @@ class HealingFaults:
         )
 
     def _members(self, ledger_id: int, entry_id: int) -> set[str]:
-        """Return the bookies that are to store an entry."""
-        metadata = self._history.metadata[ledger_id][-1]
+        """Return the bookies that are to store an entry; none if its ledger was deleted."""
+        metadata = self._history.latest(ledger_id)
+        if metadata is None:
+            return set()
         bookies = metadata.fragment_of(entry_id).bookies
         places = write_set(entry_id, ensemble_size=len(bookies), write_quorum=metadata.write_quorum)
         return {bookies[place] for place in places}
