@@ -327,7 +327,6 @@ async def test_a_client_that_has_warmed_up_waits_for_neither_ids_nor_connections
     cluster: Cluster, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bookies that hang or refuse do not stop it."""
-    monkeypatch.setattr("fencelog.ledgers.client.WARM_UP_MS", 50)
     store = MemoryMetadataStore()
     await store.start()
     client = LedgerClient(store, cluster, host=host, key=b"")

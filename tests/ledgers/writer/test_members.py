@@ -13,6 +13,7 @@ from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.writer.options import WriterOptions
 from tests.support.metadata_nodes import later
 from tests.support.scripted_cluster import Cluster, MakeCluster
+from tests.support.until import until
 
 DELAYED = WriterOptions(explicit_lac_interval_ms=0, delay_ensemble_change=True)
 
@@ -201,14 +202,13 @@ async def test_metadata_that_is_away_leaves_the_ensemble_and_qa_goes_on(
 async def test_a_spare_that_comes_later_is_found(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencelog.ledgers.writer.writer.REPLACE_RETRY_S", 0.001)
     cluster = make_cluster(4)
     monkeypatch.setattr(cluster, "available", lambda: ["b1", "b2", "b3"])
     writer = cluster.create()
     cluster.bookies["b1"].go_down()
     await cluster.write(writer, b"0")
     monkeypatch.setattr(cluster, "available", lambda: ["b2", "b3", "b4"])
-    await cluster.until(lambda: fragments(cluster)[-1] == (1, "b4 b2 b3"))
+    await until(lambda: fragments(cluster)[-1] == (1, "b4 b2 b3"))
     await cluster.write(writer, b"1")
     assert (await writer.close()).last_entry_id == 1
 
