@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
 from fencelog.ledgers.metastore.port import (
     NO_VERSION,
@@ -150,13 +151,23 @@ async def test_what_no_store_may_hold_is_refused_with_all_the_rest(store: Metada
 
 @pytest.mark.zookeeper
 async def test_a_commit_whose_reply_is_lost_is_unknown_and_made_as_a_whole(
-    proxied: ZooKeeperMetadataStore, proxy: Proxy, until: Until, host: object
+    proxied: ZooKeeperMetadataStore,
+    proxy: Proxy,
+    until: Until,
+    zookeeper: str,
+    host: Host,
+    root: str,
 ) -> None:
     version = await proxied.create("/list", b"before")
+    other = ZooKeeperMetadataStore([zookeeper], host=host, root=root)
+    await other.start()
+    seen: list[Versioned | None] = []
+    other.watch_value("/list", seen.append)
     proxy.holds_answers = True
     changes: list[Change] = [Set("/list", b"after", version), Create("/ledger", b"new", once=True)]
     commit = asyncio.create_task(proxied.commit(changes))
-    await asyncio.sleep(0.3)
+    await until(lambda: Versioned(b"after", later(version, 1)) in seen)
+    await other.close()
     proxy.cut()
     assert await code_of(commit) is ErrorCode.METADATA_UNKNOWN
     proxy.holds_answers = False

@@ -232,7 +232,7 @@ async def servers(tmp_path: Path) -> AsyncIterator[list[DevelopmentZooKeeper]]:
 
 
 async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
-    servers: list[DevelopmentZooKeeper], tmp_path: Path, host: Host, root: str
+    servers: list[DevelopmentZooKeeper], tmp_path: Path, host: Host, root: str, until: Until
 ) -> None:
     (server,) = servers
     store = ZooKeeperMetadataStore([server.address], host=host, root=root)
@@ -255,7 +255,7 @@ async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
     async with asyncio.TaskGroup() as writers:
         for writer in range(10):
             writers.create_task(write_until_it_fails(writer))
-        await asyncio.sleep(0.5)
+        await until(lambda: len(acknowledged) == 10 and min(acknowledged.values()) > 1)
         await server.kill()
         servers.append(await DevelopmentZooKeeper.start(tmp_path, port=server.port))
         restarted.set()
