@@ -20,6 +20,7 @@ from fencelog.ledgers.format.run import build_run, read_run_header
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.limits import COPIES_AT_ONCE, COPY_PENDING_BYTES, COPY_READ_BYTES
 from fencelog.ledgers.rpc.bookie_port import AddCallback, BookieInfo, ReadReply
+from tests.support.until import until
 
 METADATA = new_metadata(
     1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
@@ -177,7 +178,7 @@ async def test_an_add_that_finds_a_full_cache_is_sent_again(
     task = asyncio.create_task(under_test.copy(METADATA, ranges((0, 2)), target.add, []))
     await turns()
     target.answer(error=FencelogError(ErrorCode.OVERLOADED, "full"))
-    await asyncio.sleep(0.05)
+    await until(lambda: len(target.added) == 6)
     assert (target.added, under_test.copied_entries) == ([0, 1, 2, 0, 1, 2], 0)
     target.answer()
     await task
