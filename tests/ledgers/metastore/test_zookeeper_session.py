@@ -27,6 +27,8 @@ from tests.support.until import until
 T = TypeVar("T")
 
 LONG_TIMEOUT_MS = 60_000
+SILENCE_S = 1.0
+"""The time after which a test gives up a server that says nothing."""
 CONNECTED = pack(">iiiqi", 37, 0, LONG_TIMEOUT_MS, 5, 16) + bytes(16) + b"\0"
 
 FIRST_GET = pack(">ii", 1, 4)  # the first request, if it reads a node
@@ -77,11 +79,13 @@ def session_at(
 async def test_a_silent_server_does_not_use_up_the_time_to_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 2_000)
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", LONG_TIMEOUT_MS)
     monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
     async with service(b"") as silent, service(CONNECTED) as well:
         session = session_at(silent, well)
+        timeouts = record_timeouts(session, monkeypatch, first_instead_s=SILENCE_S)
         await session.start()
+        assert timeouts == [10.0, 10.0]  # a sixth of the time each
         assert session.session_id == 5
         await session.close()
 
@@ -89,7 +93,7 @@ async def test_a_silent_server_does_not_use_up_the_time_to_start(
 async def test_a_name_that_no_resolver_takes_leaves_the_other_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 2_000)
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", LONG_TIMEOUT_MS)
     monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
     async with service(CONNECTED) as well:
         session = session_at("zk..1:2181", well)
@@ -102,28 +106,33 @@ async def test_a_name_of_several_servers_is_tried_again_when_one_of_them_is_dead
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One attempt takes a part of the time in which the session has to be resumed."""
-    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 3_000)
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", LONG_TIMEOUT_MS)
     monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_MS", 10)
     async with service(b"", CONNECTED) as name:
         session = session_at(name)
-        timeouts = record_timeouts(session, monkeypatch)
+        timeouts = record_timeouts(session, monkeypatch, first_instead_s=SILENCE_S)
         await session.start()
-        assert timeouts[:2] == [0.5, 1.0]
+        assert timeouts == [10.0, 20.0]
         assert session.session_id == 5
         await session.close()
 
 
 def record_timeouts(
-    session: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch, *, instead_s: float | None = None
+    session: ZooKeeperSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    instead_s: float | None = None,
+    first_instead_s: float | None = None,
 ) -> list[float]:
     """Return a list that the timeout of each attempt to connect is added to. ``instead_s``: the
-    time that each gets."""
+    time that each gets, ``first_instead_s``: that the first one alone gets."""
     timeouts: list[float] = []
     connect = session._connect
 
     async def recorded(address: str, timeout_s: float) -> ZooKeeperConnection | None:
         timeouts.append(round(timeout_s, 3))
-        return await connect(address, timeout_s if instead_s is None else instead_s)
+        given_s = first_instead_s if len(timeouts) == 1 else None
+        return await connect(address, given_s or instead_s or timeout_s)
 
     monkeypatch.setattr(session, "_connect", recorded)
     return timeouts
