@@ -27,6 +27,9 @@ from tests.support.until import until
 
 RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
 
+TIMEOUT_MS = 2_000
+"""A time-out in which a loaded machine answers, and which a test can wait for."""
+
 
 async def add(client: TcpBookieClient) -> FencelogError | None:
     done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
@@ -156,12 +159,12 @@ async def test_a_long_poll_may_take_its_wait_and_no_answer_else_may(
 ) -> None:
     """The poll is the older request; neither its deadline nor the adds' is taken for the other."""
     server.answer = lambda frame: b""
-    client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=TIMEOUT_MS)
     poll = asyncio.create_task(client.read_lac(1, above=5, wait_ms=60_000))
     await until(lambda: bool(server.frames))
     server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
     for _ in range(3):
-        await asyncio.sleep(0.1)  # over the timeout in all, while the poll waits
+        await asyncio.sleep(TIMEOUT_MS / 2000)  # over the timeout in all, while the poll waits
         assert await add(client) is None
     assert not poll.done()
     answer = encode_reply(Op.READ_LAC, server.frames[0].request_id, LAC_BODY.pack(6))

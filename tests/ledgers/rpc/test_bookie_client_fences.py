@@ -55,8 +55,8 @@ async def test_with_many_fences_in_flight_others_wait_for_each_other(
 ) -> None:
     knows_fences(server)
     server.answer = lambda frame: b""
-    client = TcpBookieClient("b1", await server.start())
-    monkeypatch.setattr(bookie_client, "_GATHER_S", 0.05)
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=60_000)
+    monkeypatch.setattr(bookie_client, "_GATHER_S", 3.0)
     fences = [client.fence_and_read(n, -1) for n in range(4)]
     await server.received(1)
     for n in range(4, 7):

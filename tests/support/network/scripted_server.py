@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.rpc.wire import Frame, FrameReader, Op, encode_hello, encode_reply
+from tests.support.until import until
 
 
 class ScriptedServer:
@@ -50,9 +51,7 @@ class ScriptedServer:
 
     async def received(self, count: int) -> None:
         """Wait until so many frames have arrived."""
-        async with asyncio.timeout(10):
-            while len(self.frames) < count:  # noqa: ASYNC110 - a condition without an event
-                await asyncio.sleep(0.005)
+        await until(lambda: len(self.frames) >= count)
 
     async def close(self) -> None:
         assert self.server is not None
