@@ -29,7 +29,7 @@ from fencelog.ledgers.format.run import (
     run_starts,
     verify_run,
 )
-from fencelog.ledgers.ledger_metadata.model import LedgerState
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
@@ -222,7 +222,7 @@ class ObservedBookie(Bookie):
                 entry
                 for ledger, entry in memory.previous_entries
                 if ledger == ledger_id
-                and self.bookie_id in write_set_of(metadata, entry)
+                and self._may_not_deny(metadata, entry)
                 and not (metadata.is_closed and entry > metadata.last_entry_id)
             }
         return promised
@@ -343,10 +343,19 @@ class ObservedBookie(Bookie):
         metadata = self.history.latest(ledger_id)
         if metadata is None or self._is_behind_the_end(ledger_id, entry_id):
             return
-        # One that metadata does not name may forget: nobody concludes anything from it.
-        named = self.bookie_id in write_set_of(metadata, entry_id)
-        if named and entry in self._memory().previous_entries:
+        forgot = entry in self._memory().previous_entries
+        if forgot and self._may_not_deny(metadata, entry_id):
             self._violate(10, f"forgot entry {entry_id} of ledger {ledger_id} and says no")
+
+    def _may_not_deny(self, metadata: LedgerMetadata, entry_id: int) -> bool:
+        """Tell whether it may not deny an entry that it lost with a disk. Nobody concludes anything
+        from one that metadata does not name; nor, while the ledger is open, from a copy of a closed
+        fragment: a worker may name the bookie after its start (``engine/boot.py``)."""
+        if self.bookie_id not in write_set_of(metadata, entry_id):
+            return False
+        is_last = metadata.fragments[-1].first_entry_id <= entry_id
+        from_writers = self._memory().from_writers
+        return metadata.is_closed or is_last or (metadata.ledger_id, entry_id) in from_writers
 
     def _may_be_cut_off(self, ledger_id: int, entry_id: int) -> bool:
         """Tell whether it may have left out this entry that it had: of a damaged run that goes on
