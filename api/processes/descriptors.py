@@ -31,6 +31,10 @@ LEAST_SHARE = 4
 """The part of all descriptors, one in so many, that is left to connections where the reserve would
 leave less: an index has that many files with terabytes only, which need no such small limit."""
 
+WARNED_SHARE = 2
+"""The divisor of the documented number of connections below which a process warns that it takes
+fewer: few services have half as many."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -53,9 +57,9 @@ def raise_descriptor_limit() -> None:
 
 
 def connection_limits(shards: Sequence[int] = (), *, http: bool) -> ConnectionLimits:
-    """Return the limits that this process can keep: the documented ones, or, with a warning, as
-    much of each as its descriptors leave. ``shards``: of each bookie in it; ``http``: it serves
-    HTTP."""
+    """Return the limits that this process can keep: the documented ones, or as much of each as its
+    descriptors leave, with a warning if that is few. ``shards``: of each bookie in it; ``http``: it
+    serves HTTP."""
     documented = http * MAX_CONNECTIONS + len(shards) * BOOKIE_MAX_CONNECTIONS
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     kept = KEPT_FOR_PROCESS + KEPT_FOR_SHARD * sum(shards)
@@ -66,6 +70,8 @@ def connection_limits(shards: Sequence[int] = (), *, http: bool) -> ConnectionLi
         max(1, MAX_CONNECTIONS * left // documented),
         max(1, BOOKIE_MAX_CONNECTIONS * left // documented),
     )
+    if left >= documented // WARNED_SHARE:
+        return limits
     taken = [f"{limits.http} connections over HTTP"] if http else []
     if shards:
         taken.append(f"{limits.bookie} connections to each bookie")

@@ -22,6 +22,10 @@ pytestmark = pytest.mark.processes
 ADDRESS = "http://127.0.0.1:8080"
 """The address of the README's service; the tests' service takes a free port."""
 
+TIME_LIMIT_S = 240.0
+"""The time for what a user waits for without a thought: each command is a process of its own, which
+a loaded machine starts slowly."""
+
 
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[str]:
@@ -59,7 +63,7 @@ def run(script: str, server: str) -> str:
         env={**os.environ, "FENCELOG_SERVER": server},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=TIME_LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,7 +83,7 @@ async def first_line_of(command: list[str], server: str) -> str:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIME_LIMIT_S):
             return (await process.stdout.readline()).decode()
     finally:
         process.kill()

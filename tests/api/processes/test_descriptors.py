@@ -108,6 +108,14 @@ def test_connections_leave_what_files_need(
     assert limits.bookie >= (soft // 32 if shards else 1)
 
 
+def test_a_limit_that_hardly_matters_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limited(monkeypatch, 20_000)
+    assert MAX_CONNECTIONS // 2 < connection_limits([1, 1, 1], http=True).http < MAX_CONNECTIONS
+    assert not caplog.records
+
+
 def test_a_lower_limit_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

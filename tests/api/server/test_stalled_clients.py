@@ -40,6 +40,12 @@ class Asking:
         self.clients: list[socket.socket] = []
 
     @property
+    def waiting(self) -> set[Any]:
+        """The transports whose clients have not taken all."""
+        every: set[Any] = set(self._server._server.server_state.connections)
+        return {each.transport for each in every if each.transport.untaken_bytes}
+
+    @property
     def stalled(self) -> set[Any]:
         """The transports whose clients have taken nothing for a while."""
         every: set[Any] = set(self._server._server.server_state.connections)
@@ -85,9 +91,15 @@ async def test_who_takes_nothing_is_disconnected(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, path: str, header: str
 ) -> None:
     monkeypatch.setattr(connections, "ANSWER_STALL_MS", 2_500)
-    asking.ask(path, header)
-    await until(lambda: len(asking.stalled) == 1)
-    await until(lambda: not asking.stalled)
+    client, loop = asking.ask(path, header), asyncio.get_running_loop()
+    await until(lambda: bool(asking.waiting))
+    (transport,) = asking.waiting
+    await until(transport.is_closing)
+    await until(lambda: not asking.waiting)
+    size = 0
+    while part := await loop.sock_recv(client, 1 << 20):
+        size += len(part)
+    assert size < 4 * MIB
 
 
 class Sending(asyncio.Protocol):

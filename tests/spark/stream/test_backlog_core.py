@@ -17,6 +17,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     ends_of,
     falls_short,
     selects,
+    within,
 )
 from fencelog.spark_connector.stream.position_core import StreamPosition
 from tests.spark.support.logs import segments
@@ -126,6 +127,14 @@ def test_an_answer_falls_short_of_an_end_that_was_known() -> None:
     assert not falls_short(answers, at(5, 3))
     assert not falls_short(answers, at(1, 1, 9))  # a partition without an answer is no short one
     assert not falls_short(answers, at(9, topic="default/deleted"))
+
+
+def test_a_position_is_kept_within_what_there_is() -> None:
+    answers = [segments((5, 5)), segments((9, 9), partition=1)]
+    assert within(at(7, 3), answers) == at(5, 3)
+    assert within(at(7, 3, 4), answers) == at(5, 3, 4)  # a partition without an answer stays
+    gone = at(7, topic="default/deleted")
+    assert within(gone, answers) == gone
 
 
 def test_answers_cover_an_end_that_they_reach() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.record_batch import Message, encode_batch
-from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID, CLAIMED, MARKED
+from tests.strangers.contract.hooks import ANSWERS_FILE, BROKER_ID, CLAIMED, HELD, MARKED
 from tests.strangers.service import quiet_service
 
 HERE = Path(__file__).parent
@@ -75,9 +75,9 @@ async def prepare(url: str) -> str:
 
 async def prepare_claim(client: FencelogClient) -> tuple[dict[str, str], int]:
     """Claim a partition. Return the place of the producer, and its epoch."""
-    place = {"namespace": "held", "topic": "t", "partition": "0", "producer": "p"}
-    await client.create_topic("held/t", partitions=1)
-    path = "/v1/topics/held/t/partitions/0/producers/p:claim"
+    place = {"namespace": HELD, "topic": "t", "partition": "0", "producer": "p"}
+    await client.create_topic(f"{HELD}/t", partitions=1)
+    path = f"/v1/topics/{HELD}/t/partitions/0/producers/p:claim"
     answer = await client.change_object("POST", path, json={})
     return place, int(answer["epoch"])
 
