@@ -17,6 +17,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.support.until import PATIENCE_S
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -42,7 +43,7 @@ async def append(writer: LedgerWriter, count: int) -> None:
     async def are_acknowledged() -> bool:
         return writer.last_add_confirmed == writer.last_add_pushed
 
-    await until(are_acknowledged, within_s=10)
+    await until(are_acknowledged, within_s=PATIENCE_S)
 
 
 async def listed(drill: BookieDrill, bookie_id: str, ledger_id: int) -> list[tuple[int, int]]:
@@ -79,7 +80,12 @@ async def test_a_copy_that_died_in_flight_is_made_again_soon(tmp_path: Path) -> 
         assert len(metadata.fragments) == 1, "the writer had nobody to replace it by"
         victim = next(bookie for bookie in drill.cluster.bookies if bookie.name == name)
         await drill.restart(victim)
-        assert drill.bookies.available() == [bookie.name for bookie in drill.cluster.bookies]
+        everyone = [bookie.name for bookie in drill.cluster.bookies]
+
+        async def are_all_here() -> bool:
+            return drill.bookies.available() == everyone  # a watch tells of it
+
+        await until(are_all_here, within_s=PATIENCE_S)
 
         async def has_all() -> bool:
             try:
@@ -96,8 +102,8 @@ async def test_a_copy_that_died_in_flight_is_made_again_soon(tmp_path: Path) -> 
 
         async def is_whole() -> bool:
             statuses = await read_statuses(drill.store)
-            (recent,) = (status["recent_check"] for status in statuses if "recent_check" in status)
-            return bool(recent["marked"] == 1 and recent["missing_copies"] == 0)
+            found = [status["recent_check"] for status in statuses if "recent_check" in status]
+            return [(each["marked"], each["missing_copies"]) for each in found] == [(1, 0)]
 
         await until(is_whole, within_s=30)
         assert (await check.run()).is_clean

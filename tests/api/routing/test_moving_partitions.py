@@ -25,6 +25,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from tests.support.fake_broker import FakeBookies
 from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.until import until
 
 TOPIC = "/v1/topics/ns/t"
 NAME = TopicName("ns", "t")
@@ -179,10 +180,12 @@ async def test_an_owner_that_went_silent_is_not_waited_for(
 ) -> None:
     """Its append is of unknown outcome; a read is answered by who takes over."""
     a, b = pair
-    machines.ledgers.newest.auto_ack = False  # it takes requests, and answers none
+    writer = machines.ledgers.newest
+    writer.auto_ack = False  # it takes requests, and answers none
+    taken = len(writer.payloads)
+    poll = asyncio.create_task(b.http.get(f"{PARTITION}/messages?from=1&wait=5"))
     append = asyncio.create_task(b.http.post(f"{TOPIC}/messages", content=b"x"))
-    poll = asyncio.create_task(b.http.get(f"{PARTITION}/messages?from=latest&wait=5"))
-    await asyncio.sleep(0.1)
+    await until(lambda: len(writer.payloads) > taken)
     assert not append.done()
     a.store.disconnect()
     a.store.expire()
@@ -268,8 +271,9 @@ async def test_the_end_of_a_partition_is_behind_what_was_in_flight(
     _, b = pair
     writer = machines.ledgers.newest
     writer.auto_ack = False
+    taken = len(writer.payloads)
     append = asyncio.create_task(b.http.post(f"{TOPIC}/messages", content=b"second"))
-    await asyncio.sleep(0.1)
+    await until(lambda: len(writer.payloads) > taken)
     ended = asyncio.create_task(b.http.post(f"{PARTITION}:terminate"))
     await asyncio.sleep(0.1)
     writer.ack(len(writer.payloads) - 1)

@@ -14,14 +14,23 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Error, Page, Request, Route, async_playwright
+from playwright.async_api import (
+    Browser,
+    Error,
+    Page,
+    Request,
+    Route,
+    async_playwright,
+    expect,
+)
 
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.api.server.together import TOGETHER_PATH
 from tests.support.network.http_client import http_client
 
 TOPIC = "shop/orders"
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
+"""The time for anything to be seen: the service, the test and the browser share a busy machine."""
 TABLE_ROWS = 1000
 MAKE_TABLES = f"""async (times) => {{
     for (let n = 0; n < times; n += 1) {{
@@ -182,6 +191,7 @@ def page_opener(browser: Browser, service: str) -> OpenPage:
 
         page = await context.new_page()
         page.set_default_timeout(TIMEOUT_MS)
+        expect.set_options(timeout=TIMEOUT_MS)  # it has one of its own
         page.on("console", lambda said: note(said.text) if said.type in _COMPLAINTS else None)
         page.on("pageerror", lambda error: note(str(error)))
         page.on("request", check_origin)

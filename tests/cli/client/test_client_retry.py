@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.api.client import retry
 from fencelog.api.client.retry import retry_at_least_once
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "RETRY_S", 0.1)
-    monkeypatch.setattr(retry, "_DELAYS_S", (0.01,))
 
 
 class Script:
