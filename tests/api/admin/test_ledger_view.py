@@ -14,18 +14,20 @@ import pytest_asyncio
 
 from fencelog.broker.limits import TOPIC_TOTALS_MS
 from tests.support.network.http_client import http_client
+from tests.support.until import until_found
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOPIC = "/v1/topics/chains/orders"
 VIEW = f"{TOPIC}/partitions/0/chain"
+ROLL_ENTRIES = 2
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop(real: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service with a topic that has a subscription and a few ledgers."""
     async with http_client(real) as client:
-        settings = {"roll_entries": 2, "retention_bytes": 1_000_000}
+        settings = {"roll_entries": ROLL_ENTRIES, "retention_bytes": 1_000_000}
         (await client.put(TOPIC, json=settings)).raise_for_status()
         (await client.put(f"{TOPIC}/subscriptions/billing", json={})).raise_for_status()
         for number in range(6):
@@ -35,14 +37,18 @@ async def shop(real: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def settled(client: httpx.AsyncClient) -> httpx.Response:
-    """Return the answer once the log has rolled, and no ledger is being closed."""
-    async with asyncio.timeout(10):
-        while True:
-            answer = await client.get(VIEW)
-            segments = answer.json()["segments"]
-            if len(segments) >= 2 and all(each["is_closed"] for each in segments[:-1]):
-                return answer
-            await asyncio.sleep(0.02)
+    """Return the answer once the log has rolled, no ledger is being closed, and the newest one is
+    not about to be followed by another."""
+
+    async def look() -> httpx.Response | None:
+        answer = await client.get(VIEW)
+        found = answer.json()
+        *older, newest = found["segments"]
+        is_settled = older and all(each["is_closed"] for each in older)
+        entries = found["tail_offset"] - newest["base_offset"]  # each post is one
+        return answer if is_settled and entries < ROLL_ENTRIES else None
+
+    return await until_found(look)
 
 
 async def view(client: httpx.AsyncClient, **query: Any) -> Any:
