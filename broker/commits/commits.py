@@ -204,15 +204,12 @@ class Commits:
     async def _adopt(self, adoption: Adoption) -> None:
         """Add the segments between two steps of the log: one that waits for the metadata store may
         wait for long, and appends must not wait behind it."""
-        is_adopted = False
         for left in reversed(range(_LOOKS)):
             await self._writer.rest()
             async with self._access.held():
                 if self._writer.is_at_rest or not left:
                     await self._writer.adopt(adoption)
-                    is_adopted = True
-            if is_adopted:
-                break
+                    break
         if adoption.dropped is not None:
             with suppress(FencelogError):  # an empty ledger that is on no list may stay behind
                 await self._factory.ledgers.delete(adoption.dropped)

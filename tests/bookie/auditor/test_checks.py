@@ -16,6 +16,20 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.bookie.auditor.audit_stage import NEVER, AuditStage, auditing, marked
 
 
+def failing_once(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> list[None]:
+    """Let the first check of placement fail; return what counts all of them."""
+    made: list[None] = []
+
+    async def check(*_: Any, **__: Any) -> PlacementCheck:
+        made.append(None)
+        if len(made) == 1:
+            raise FencelogError(code, "why")
+        return PlacementCheck()
+
+    monkeypatch.setattr(auditor_module, "check_placement", check)
+    return made
+
+
 async def test_checks_are_made_when_they_are_due(stage: AuditStage) -> None:
     await stage.ledger(1)
     audits = AuditStore(stage.store)
@@ -74,15 +88,7 @@ async def test_a_check_that_fails_for_good_is_a_result(stage: AuditStage) -> Non
 async def test_a_check_that_fails_for_now_is_made_again_and_no_result(
     stage: AuditStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = list[str]()
-
-    async def fails_once(*_: Any, **__: Any) -> PlacementCheck:
-        made.append("")
-        if len(made) == 1:
-            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
-        return PlacementCheck()
-
-    monkeypatch.setattr(auditor_module, "check_placement", fails_once)
+    made = failing_once(monkeypatch, ErrorCode.METADATA_UNAVAILABLE)
     audits = AuditStore(stage.store)
     async with auditing(stage) as auditor:
         await audits.request([CheckName.PLACEMENT])
@@ -145,15 +151,7 @@ async def test_a_check_that_runs_as_it_is_turned_off_ends_and_is_made_later(
 async def test_a_check_that_has_failed_is_made_again_within_the_hour(
     stage: AuditStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = list[str]()
-
-    async def fails_once(*_: Any, **__: Any) -> PlacementCheck:
-        made.append("")
-        if len(made) == 1:
-            raise FencelogError(ErrorCode.METADATA_NOT_FOUND, "nonsense")
-        return PlacementCheck()
-
-    monkeypatch.setattr(auditor_module, "check_placement", fails_once)
+    made = failing_once(monkeypatch, ErrorCode.METADATA_NOT_FOUND)
     intervals = {**NEVER, CheckName.PLACEMENT: 7 * 24 * 3_600_000}
     async with auditing(stage, intervals_ms=intervals, first_check_delay_ms=1_000):
         await asyncio.sleep(3_500)
