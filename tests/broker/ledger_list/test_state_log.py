@@ -350,3 +350,17 @@ async def test_abandoned_changes_are_of_unknown_outcome_at_once(
         with pytest.raises(FencelogError) as caught:
             await sent
     assert caught.value.code is ErrorCode.STATE_UNKNOWN
+
+
+async def test_a_change_after_the_end_is_of_unknown_outcome_at_once(own: Own) -> None:
+    """A task that had begun before the end changes the state after it: it waits for nobody."""
+    first = await own(timeout_s=60)
+    await first.set("a", 1)
+    await first.log.close()
+    with pytest.raises(FencelogError) as caught:
+        async with asyncio.timeout(5):
+            await first.log.record(["set", "a", 2])
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    first.log.note(["set", "a", 3])
+    second = await own()
+    assert second.sums.values == {"a": 1}

@@ -273,8 +273,9 @@ async def test_ledgers_are_tagged_with_log_and_epoch(
     ]
 
 
+@pytest.mark.parametrize("listed", [0, 7])
 async def test_a_list_that_disagrees_with_its_ledger_is_not_served(
-    stage: Stage, ledgers: ScriptedLedgers
+    stage: Stage, ledgers: ScriptedLedgers, listed: int
 ) -> None:
     first = await stage.open()
     await first.append_message(Message(b"x"))
@@ -282,7 +283,7 @@ async def test_a_list_that_disagrees_with_its_ledger_is_not_served(
     node = await stage.node()
     wrong = node.ledger_list.segments[0].sealed
     assert wrong is not None
-    segment = replace(node.ledger_list.segments[0], sealed=replace(wrong, messages=7))
+    segment = replace(node.ledger_list.segments[0], sealed=replace(wrong, messages=listed))
     await node.change(lambda ledger_list: replace(ledger_list, segments=(segment,)))
     with pytest.raises(FencelogError) as raised:
         await stage.open()

@@ -39,6 +39,32 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "list-of-fewer-messages-is-served",
+        "SEMANTICS.md: Takeover, step by step",
+        "A takeover serves a log whose list counts fewer messages than the ledger has.",
+        (
+            Edit(
+                "fencelog.broker.partition.takeover",
+                "_Takeover._recover",
+                "segment.sealed.messages != sealed.messages",
+                "segment.sealed.messages > sealed.messages",
+            ),
+        ),
+    ),
+    Mutant(
+        "changed-after-the-end",
+        "SEMANTICS.md: The state log",
+        "A state log that was closed takes the next change, and writes it to a new ledger.",
+        (
+            Edit(
+                "fencelog.broker.ledger_list.state_log",
+                "StateLog._put",
+                "if self._refusal is not None:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
         "commit-opens-an-unsettled-partition",
         "SEMANTICS.md: Commits of ledgers",
         "A commit joins, and opens the partition, while the last change of access is unknown.",

@@ -27,6 +27,7 @@ TESTS = {
     ),
     "tests/broker/log/test_retention_core.py": ("retention-past-a-cursor",),
     "tests/broker/ledger_list/test_state_log.py": (
+        "changed-after-the-end",
         "state-log-stops-for-good",
         "state-ledger-deleted-early",
         "confirmed-before-the-state-ledger-is-listed",
@@ -113,6 +114,7 @@ TESTS = {
         "terminated-until-a-takeover",
     ),
     "tests/broker/partition/test_takeover.py": (
+        "list-of-fewer-messages-is-served",
         "clock-behind-a-takeover",
         "changed-ledger-taken-for-closed",
         "served-before-the-state-is-read",
