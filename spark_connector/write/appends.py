@@ -13,7 +13,7 @@ from fencelog.api.client.producer import ExactlyOnceProducer
 from fencelog.api.client.retry import retry_at_least_once
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.spark_connector.write.batches import encode, route, split
+from fencelog.spark_connector.write.batches import encode, route
 from fencelog.spark_connector.write.gathered import Gathered
 from fencelog.spark_connector.write.limits import MAX_WAITING_BYTES
 from fencelog.spark_connector.write.rows import take_rows
@@ -64,7 +64,7 @@ async def _append_all(
             nonlocal count
             count += batch.num_rows
             places = route(batch, partitions, turn % partitions)
-            for partition, part in gathered.add(split(batch, places)):
+            for partition, part in gathered.add(batch, places):
                 await ordered.append(partition, part)
 
         await take_rows(rows, write)

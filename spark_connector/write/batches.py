@@ -45,21 +45,22 @@ def route(rows: pa.RecordBatch, partitions: int, unkeyed: int) -> NDArray[np.int
     return found
 
 
-def split(rows: pa.RecordBatch, partitions: NDArray[np.int64]) -> dict[int, pa.RecordBatch]:
-    """Return the rows of each partition, in their order."""
-    if not rows.num_rows:
-        return {}
+def split(
+    rows: pa.RecordBatch, partitions: NDArray[np.int64]
+) -> tuple[pa.RecordBatch, list[tuple[int, int, int]]]:
+    """Return the rows sorted by partition, those of one in their order; and of each partition its
+    number, and the places of its first row and behind its last."""
+    count = rows.num_rows
+    if not count:
+        return rows, []
     first = int(partitions[0])
     if (partitions == first).all():
-        return {first: rows}
+        return rows, [(first, 0, count)]
     order = np.argsort(partitions, kind="stable")
-    sorted_rows = rows.take(pa.array(order))
     numbers, starts = np.unique(partitions[order], return_index=True)
-    ends = [*starts[1:], len(order)]
-    return {
-        int(number): sorted_rows.slice(start, end - start)
-        for number, start, end in zip(numbers, starts, ends, strict=True)
-    }
+    ends = [*starts[1:].tolist(), count]
+    parts = list(zip(numbers.tolist(), starts.tolist(), ends, strict=True))
+    return rows.take(pa.array(order)), parts
 
 
 def encode(rows: pa.Table) -> bytes:

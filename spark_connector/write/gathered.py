@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fencelog.spark_connector.write.batches import split
 from fencelog.spark_connector.write.limits import (
     PART_BYTES,
     ROW_BYTES,
@@ -32,15 +33,19 @@ class Gathered:
         self._held = _Held()
         self._bytes = 0
 
-    def add(self, by_partition: dict[int, pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-        """Add rows, which may be parts of one batch; yield those of a partition that are enough
-        once the next one is there: as they came, not copied."""
-        sizes = {partition: _sizes(rows) for partition, rows in by_partition.items()}
-        source = _Source(sum(int(each.sum()) for each in sizes.values()))
-        for partition, rows in by_partition.items():
+    def add(
+        self, rows: pa.RecordBatch, partitions: NDArray[np.int64]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Add rows, each to its partition; yield those of a partition that are enough once the next
+        one is there: as they came, or as they are sorted by partition, not copied again."""
+        by_partition, parts = split(rows, partitions)
+        sizes = _sizes(by_partition)
+        source = _Source(int(sizes.sum()))
+        for partition, start, end in parts:
             waiting = self._waiting.setdefault(partition, _Waiting(self._held))
             self._bytes -= waiting.bytes
-            for full in waiting.add(rows, sizes[partition], source):
+            part = by_partition.slice(start, end - start)
+            for full in waiting.add(part, sizes[start:end], source):
                 yield partition, full
             self._bytes += waiting.bytes
         if self._most_bytes is not None and self._bytes > self._most_bytes:

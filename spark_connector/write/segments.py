@@ -25,7 +25,7 @@ from fencelog.ledgers.rpc.secret_file import secret_from
 from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read.bookies import BookieTable
-from fencelog.spark_connector.write.batches import encode_checked, route, split
+from fencelog.spark_connector.write.batches import encode_checked, route
 from fencelog.spark_connector.write.gathered import Gathered
 from fencelog.spark_connector.write.limits import MAX_PENDING_BYTES, MAX_WAITING_BYTES
 from fencelog.spark_connector.write.options import WriteOptions
@@ -82,7 +82,7 @@ async def write_ledgers(
         gathered = Gathered(most_bytes=MAX_WAITING_BYTES)
 
         async def write(batch: pa.RecordBatch) -> None:
-            for partition, part in gathered.add(split(batch, route(batch, partitions, unkeyed))):
+            for partition, part in gathered.add(batch, route(batch, partitions, unkeyed)):
                 await ledgers.write(partition, part)
 
         try:

@@ -70,7 +70,7 @@ def messages_of(*batches: pa.RecordBatch) -> list[Message]:
 def gathered(*batches: pa.RecordBatch) -> list[pa.Table]:
     """What is given out of these rows of partition 0."""
     waiting = Gathered()
-    full = [part for rows in batches for _, part in waiting.add({0: rows})]
+    full = [part for rows in batches for _, part in waiting.add(rows, np.zeros(len(rows), int))]
     return [*full, *(part for _, part in waiting.rest())]
 
 
@@ -200,7 +200,7 @@ def test_a_named_partition_comes_first_and_must_be_there() -> None:
 @given(st.lists(st.integers(0, 3), max_size=30))
 def test_rows_keep_their_order_within_a_partition(numbers: list[int]) -> None:
     rows = pa.RecordBatch.from_pydict({"value": pa.array(range(len(numbers)), pa.int64())})
-    found = split(rows, np.array(numbers, np.int64))
-    assert {n: part["value"].to_pylist() for n, part in found.items()} == {
+    found, parts = split(rows, np.array(numbers, np.int64))
+    assert {n: found["value"][start:end].to_pylist() for n, start, end in parts} == {
         n: [place for place, number in enumerate(numbers) if number == n] for n in set(numbers)
     }

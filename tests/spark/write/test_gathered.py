@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fencelog.ledgers.limits import KIB, MAX_BATCH_MESSAGES, MIB
 from fencelog.spark_connector.read.columns import HEADERS
-from fencelog.spark_connector.write.batches import encode, split
+from fencelog.spark_connector.write.batches import encode
 from fencelog.spark_connector.write.gathered import Gathered
 from fencelog.spark_connector.write.limits import PART_BYTES, SPARE_BYTES, TARGET_BYTES
 
@@ -39,10 +39,16 @@ def numbers_in(part: pa.Table) -> list[int]:
     return [int(value[:8]) for value in part["value"].to_pylist()]
 
 
+def add(waiting: Gathered, parts: dict[int, pa.RecordBatch]) -> list[tuple[int, pa.Table]]:
+    """Add one batch, with these rows of each partition; return what is given out."""
+    places = np.repeat(list(parts), [part.num_rows for part in parts.values()])
+    return list(waiting.add(pa.concat_batches(parts.values()), places))
+
+
 def gathered(*batches: pa.RecordBatch) -> list[pa.Table]:
     """What is given out of these rows of partition 0."""
     waiting = Gathered()
-    full = [part for rows in batches for _, part in waiting.add({0: rows})]
+    full = [part for rows in batches for _, part in add(waiting, {0: rows})]
     return [*full, *(part for _, part in waiting.rest())]
 
 
@@ -59,12 +65,12 @@ class Task:
 
     def take(self, rounds: Iterator[NDArray[np.int64]]) -> None:
         for partitions in rounds:
-            parts = split(numbered(self.entered, len(partitions)), partitions)
+            rows = numbered(self.entered, len(partitions))
             self.entered += len(partitions)
-            for partition, part in self._waiting.add(parts):
+            for partition, part in self._waiting.add(rows, partitions):
                 self.given_out[partition].append(numbers_in(part))
                 del part
-            del parts
+            del rows
             self.most = max(self.most, pa.total_allocated_bytes() - self._before)
 
     def end(self) -> list[int]:
@@ -108,7 +114,7 @@ def test_small_batches_wait_for_each_other() -> None:
     given_out = [
         (number, part)
         for _ in range(40)
-        for number, part in waiting.add({0: small, 1: small.slice(0, 1)})
+        for number, part in add(waiting, {0: small, 1: small.slice(0, 1)})
     ]
     assert [number for number, _ in given_out] == [0]
     assert abs(given_out[0][1].nbytes - TARGET_BYTES) < TARGET_BYTES // 50
@@ -142,7 +148,7 @@ def test_single_rows_that_wait_are_joined() -> None:
     row = pa.RecordBatch.from_pydict({"value": [b"x"]})
     count = 3 * SPARE_BYTES // PART_BYTES
     for _ in range(count):
-        assert list(waiting.add({0: row})) == []
+        assert list(waiting.add(row, np.zeros(1, int))) == []
     ((_, rest),) = waiting.rest()
     assert rest.num_rows == count
     assert rest["value"].num_chunks <= SPARE_BYTES // PART_BYTES
@@ -165,8 +171,8 @@ def test_above_a_limit_the_largest_parts_leave_early() -> None:
 
 def test_a_part_that_is_small_stays_while_larger_ones_leave() -> None:
     waiting = Gathered(most_bytes=MIB)
-    assert list(waiting.add({0: numbered(0, 10), 1: numbered(0, 900)})) == []
-    ((partition, part),) = waiting.add({0: numbered(10, 10), 2: numbered(0, 500)})
+    assert add(waiting, {0: numbered(0, 10), 1: numbered(0, 900)}) == []
+    ((partition, part),) = add(waiting, {0: numbered(10, 10), 2: numbered(0, 500)})
     assert (partition, part.num_rows) == (1, 900)
     rest = {number: numbers_in(each) for number, each in waiting.rest()}
     assert rest == {0: list(range(20)), 2: list(range(500))}
