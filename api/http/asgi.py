@@ -25,6 +25,7 @@ NDJSON = b"application/x-ndjson"
 TEXT = b"text/plain"
 BATCH = b"application/vnd.fencelog.batch"
 EVENT_STREAM = b"text/event-stream"
+EVENT_END = b"\n\n"
 OCTETS = b"application/octet-stream"
 
 READING = frozenset(("GET", "HEAD"))
@@ -51,16 +52,26 @@ class Exchange:
     """A request and its way to be answered.
 
     ``started``: a status was sent; ``status``: that one. ``sends_events``: and an event stream is
-    its body.
+    its body; ``is_within_event``: it may have been sent in part up to now, and its last event with
+    it.
     """
 
-    __slots__ = ("_receive", "_send", "scope", "sends_events", "started", "status")
+    __slots__ = (
+        "_receive",
+        "_send",
+        "is_within_event",
+        "scope",
+        "sends_events",
+        "started",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.started = False
         self.status = 0
         self.sends_events = False
+        self.is_within_event = False
         self._receive = receive
         self._send = send
 
@@ -127,7 +138,10 @@ class Exchange:
         """Send a part of the body. If more follows, the loop has a turn in between: what is sent to
         a client that has gone is dropped at once, and a stream that never waits for anything else
         would keep the loop to itself, so that nothing could end it."""
+        self.is_within_event = self.sends_events
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        if body.endswith(EVENT_END):
+            self.is_within_event = False
         if more:
             await asyncio.sleep(0)
 

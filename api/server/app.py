@@ -219,13 +219,14 @@ class Application:
             await answer_other_method(exchange, methods, self.origins)
 
     async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
-        """Answer with a problem. An event stream that has begun ends with one; the rest of any
-        other answer is left out, so that the server closes the connection and the client sees that
-        it is not whole."""
+        """Answer with a problem. An event stream that has begun ends with one after a whole event;
+        the rest of any other answer is left out, so that the server closes the connection and the
+        client sees that it is not whole. A client drops a part of an event: with more text behind
+        it, it would take it for whole, and go on behind a message that it does not have."""
         if not exchange.started:
             self._metrics.problem(error.code.slug)
             await send_problem(exchange, error)
-        elif exchange.sends_events:
+        elif exchange.sends_events and not exchange.is_within_event:
             self._metrics.problem(error.code.slug)
             await exchange.send_body(problem_event(error, exchange.path))
 

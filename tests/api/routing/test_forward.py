@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
 
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.link import Links
-from fencelog.api.routing.link_frames import LinkFlag, LinkOp, encode_answer_head
+from fencelog.api.routing.link_answer import LinkAnswer, Unanswered
+from fencelog.api.routing.link_core import Outcome
+from fencelog.api.routing.link_frames import LinkFlag, LinkOp, RequestHead, encode_answer_head
 from fencelog.api.server.serve import bind
+from fencelog.broker.limits import LINK_WINDOW_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -20,11 +24,13 @@ from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.format.request_context import RequestContext
 from fencelog.ledgers.rpc.wire import encode_reply
 from tests.api.routing.link_peer import LinkPeer, link_peer
-from tests.support.fake_broker import FakeBroker
+from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.until import until
 
 URL = "/v1/topics/ns/t/messages"
 READ = "/v1/topics/ns/t/partitions/0/messages"
 T = TopicName("ns", "t")
+EVENT = b'event: message\nid: 6\ndata: {"offset":6}\n\n'
 
 
 async def test_appends_and_reads_pass_through(
@@ -178,12 +184,18 @@ async def hang_up(peer: LinkPeer) -> None:
     await peer.frame()
 
 
-async def half_an_answer(peer: LinkPeer) -> None:
-    asked = await peer.request()
-    head = encode_answer_head(200, [(b"content-type", b"text/event-stream")])
-    peer.writer.write(encode_reply(LinkOp.REQUEST, asked.request_id, head, LinkFlag.HEAD))
-    peer.writer.write(encode_reply(LinkOp.REQUEST, asked.request_id, b": hi\n\n"))
-    await peer.writer.drain()
+def half_an_answer(*parts: bytes) -> Callable[[LinkPeer], Awaitable[None]]:
+    """Answer with the beginning of an event stream, and hang up."""
+
+    async def answer(peer: LinkPeer) -> None:
+        asked = await peer.request()
+        head = encode_answer_head(200, [(b"content-type", b"text/event-stream")])
+        peer.writer.write(encode_reply(LinkOp.REQUEST, asked.request_id, head, LinkFlag.HEAD))
+        for part in parts:
+            peer.writer.write(encode_reply(LinkOp.REQUEST, asked.request_id, part))
+        await peer.writer.drain()
+
+    return answer
 
 
 async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
@@ -220,8 +232,59 @@ async def test_a_change_whose_answer_breaks_off_is_of_unknown_outcome(links: Lin
 async def test_an_event_stream_whose_owner_is_lost_ends_with_a_problem(
     http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
-    async with link_peer(half_an_answer) as lost:
+    async with link_peer(half_an_answer(EVENT)) as lost:
         fake_broker.elsewhere[T, 0] = lost
         answer = await http.get(READ, headers={"accept": "text/event-stream"})
     assert "event: problem" in answer.text
     assert "read_unknown" in answer.text
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("cut", range(15, len(EVENT), 7))
+async def test_a_part_of_an_event_stays_one(
+    http: httpx.AsyncClient, fake_broker: FakeBroker, cut: int, last: bool
+) -> None:
+    """A client drops a part of an event at the end of a stream. With a problem behind it, it would
+    take message 6 for delivered, and resume after it."""
+    parts = (b": begins\n\n", EVENT[:cut]) if last else (b": begins\n\n" + EVENT[:cut],)
+    seen: list[bytes] = []
+
+    async def read() -> None:
+        async with http.stream("GET", READ, headers={"accept": "text/event-stream"}) as answer:
+            async for part in answer.aiter_raw():
+                seen.append(part)  # noqa: PERF401 - what has come before the error counts
+
+    async with link_peer(half_an_answer(*parts)) as lost:
+        fake_broker.elsewhere[T, 0] = lost
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read()
+    assert b"".join(seen) == b"".join(parts)
+
+
+async def test_an_owner_that_drains_adds_nothing_to_a_part_of_an_event(
+    http: httpx.AsyncClient,
+    links: Links,
+    fake_broker: FakeBroker,
+    fake_bookies: FakeBookies,
+    serve: Serve,
+) -> None:
+    """Its piece is larger than the window of the link, and the other end does not read."""
+    for _ in range(2 * LINK_WINDOW_BYTES // 60_000):
+        assert (await http.post(URL, content=b"x" * 60_000)).status_code == 201
+    app, seen = app_over(fake_broker, fake_bookies), list[bytes]()
+
+    async def read(answer: LinkAnswer) -> None:
+        while part := await answer.read():
+            seen.append(part)
+
+    async with serve(app) as url:
+        head = RequestHead("GET", READ.encode(), b"", [(b"accept", b"text/event-stream")])
+        answer = await links.request(url, head, b"")
+        await until(lambda: sum(map(len, answer._parts)) >= LINK_WINDOW_BYTES)
+        app.drain()
+        with pytest.raises(Unanswered) as caught:
+            await read(answer)
+    assert caught.value.outcome is Outcome.LOST
+    text = b"".join(seen)
+    assert len(text) == LINK_WINDOW_BYTES
+    assert b"event: problem" not in text
