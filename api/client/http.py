@@ -117,7 +117,8 @@ class ServiceHttp:
         lost: ErrorCode,
         options: Mapping[str, Any],
     ) -> httpx.Response:
-        """Send to one server. Raises the errors of ``_NOT_SENT`` if nothing was sent."""
+        """Send to one server. Raises the errors of ``_NOT_SENT`` if it could not be reached, and
+        FencelogError: BAD_REQUEST if the request is none, else ``lost`` or what was answered."""
         is_served = False
         try:
             answer = await self._http.request(method, server + path, **options)
@@ -126,6 +127,9 @@ class ServiceHttp:
             raise
         except httpx.InvalidURL as error:
             raise FencelogError(ErrorCode.BAD_REQUEST, f"{server}: {error}") from error
+        except httpx.LocalProtocolError as error:  # one of TransportError, but nothing was sent
+            what = f"the request cannot be sent: {error}"
+            raise FencelogError(ErrorCode.BAD_REQUEST, what) from error
         except httpx.TransportError as error:
             what = f"{server} did not answer: {error or type(error).__name__}"
             raise FencelogError(lost, what) from error

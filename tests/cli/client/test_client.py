@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from fencelog.api.client import FencelogClient, topic_path
+from fencelog.api.client.conditions import AppendPreconditions, Producer
 from fencelog.api.client.http import LOST_HOST_S, REQUEST_TIMEOUT_S, _certificates
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -97,6 +98,28 @@ async def test_that_no_server_can_be_reached_means_that_nothing_was_done() -> No
         with pytest.raises(FencelogError, match=f"cannot reach {url}") as raised:
             await client.append("orders", b"one")
     assert raised.value.code is ErrorCode.NO_OWNER
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        AppendPreconditions(idempotency_key="job 7 "),
+        AppendPreconditions(producer=Producer(" job")),
+        AppendPreconditions(fencing_token="one\ntwo"),
+    ],
+    ids=["end", "beginning", "middle"],
+)
+async def test_a_header_that_cannot_be_sent_is_refused(condition: AppendPreconditions) -> None:
+    arrived: list[bytes] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.append(await reader.read())
+
+    async with server(note) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match="cannot be sent") as raised:
+            await client.append("orders", b"one", partition=0, **condition)
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+    assert arrived == [b""]
 
 
 async def test_a_read_that_is_not_answered_may_be_repeated() -> None:
