@@ -123,11 +123,24 @@ class ReadCalls:
         )
 
     async def batches(
-        self, topic: str, partition: int, start: int | str = "earliest", *, view: str = LOG
+        self,
+        topic: str,
+        partition: int,
+        start: int | str = "earliest",
+        *,
+        view: str = LOG,
+        topic_id: str | None = None,
     ) -> AsyncIterator[FramedBatch]:
-        """Yield all batches from ``start`` to what was the tail when it was reached."""
+        """Yield all batches from ``start`` to what was the tail when it was reached.
+
+        With ``topic_id`` they are all of that topic, also if it is deleted meanwhile and another
+        one gets its name. Raises FencelogError, as ``read``.
+        """
+        bounds: ReadBounds = {"view": view}
+        if topic_id is not None:
+            bounds["topic_id"] = topic_id
         while True:
-            page = await self.read(topic, partition, start, view=view)
+            page = await self.read(topic, partition, start, **bounds)
             for batch in page.batches:
                 yield batch
             if page.at_tail:

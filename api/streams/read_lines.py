@@ -40,21 +40,23 @@ async def read_lines(options: ReadLinesOptions, out: BinaryIO) -> None:
     or the limit.
 
     All partitions are read one after the other, or to follow them, as messages come. Raises
-    FencelogError, and BrokenPipeError when ``out`` is closed by its reader.
+    FencelogError (TOPIC_NOT_FOUND also if the topic was deleted and another has its name now), and
+    BrokenPipeError when ``out`` is closed by its reader.
     """
     async with FencelogClient(options.server) as client:
-        partitions = range((await client.topic(options.topic))["partitions"])
+        topic = await client.topic(options.topic)
+        topic_id, partitions = topic["topic_id"], range(topic["partitions"])
         if options.partition is not None:
             partitions = range(options.partition, options.partition + 1)
         output = _Output(out, options.limit)
         if not options.follow:
             for partition in partitions:
-                await _copy(client, options, partition, output)
+                await _copy(client, options, topic_id, partition, output)
             return
         async with task_group() as group:
 
             async def follow(partition: int) -> None:
-                await _copy(client, options, partition, output)
+                await _copy(client, options, topic_id, partition, output)
                 if output.is_full:
                     group.cancel_scope.cancel()
 
@@ -88,9 +90,14 @@ class _Output:
 
 
 async def _copy(
-    client: FencelogClient, options: ReadLinesOptions, partition: int, output: _Output
+    client: FencelogClient,
+    options: ReadLinesOptions,
+    topic_id: str,
+    partition: int,
+    output: _Output,
 ) -> None:
-    """Write one partition to the output, page by page."""
+    """Write one partition to the output, page by page, all of the same topic: the offsets of
+    another one of that name mean other messages."""
     read = _read_json if options.as_json else _read_values
     wait_s = FOLLOW_WAIT_S if options.follow else 0
 
@@ -108,6 +115,7 @@ async def _copy(
                 wait_s=wait_s,
                 view=options.view,
                 from_time_us=time_us,
+                topic_id=topic_id,
             )
         )
         output.write(lines)

@@ -1,0 +1,58 @@
+"""The output of a topic's messages while something happens to the topic: against a real service."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.streams.read_lines import ReadLinesOptions, read_lines
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import encode_values
+from tests.support.network.http_client import TIMEOUT_S, plain_http
+from tests.support.until import PATIENCE_S
+
+
+class Output(io.BytesIO):
+    """An output whose first lines have a consequence before anything else is read."""
+
+    def __init__(self, consequence: Callable[[], None]) -> None:
+        super().__init__()
+        self._consequences = [consequence]
+
+    def flush(self) -> None:
+        if self._consequences:
+            self._consequences.pop()()
+
+
+def recreate(service: str, topic: str, lines: bytes) -> None:
+    """Delete a topic and create another of its name with these messages."""
+    path = f"/v1/topics/{topic}"
+    plain = {"content-type": "text/plain"}
+    with httpx.Client(
+        base_url=service, trust_env=False, verify=plain_http(), timeout=TIMEOUT_S
+    ) as http:
+        http.delete(path).raise_for_status()
+        http.put(path).raise_for_status()
+        http.post(f"{path}/messages:batch", content=lines, headers=plain).raise_for_status()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_following_ends_with_its_topic(service: str, topic: str, *, as_json: bool) -> None:
+    """A new topic of the name has other messages at the offsets that are still to come."""
+    async with FencelogClient(service) as client:
+        await client.append_batch(topic, encode_values([b"old"] * 3), partition=0)
+        old_id = (await client.topic(topic))["topic_id"]
+        out = Output(lambda: recreate(service, topic, b"new\n" * 5))
+        options = ReadLinesOptions(topic, service, follow=True, limit=5, as_json=as_json)
+        with pytest.raises(FencelogError, match=old_id) as raised:
+            await asyncio.wait_for(read_lines(options, out), PATIENCE_S)
+        assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+        assert (out.getvalue().count(b"old"), out.getvalue().count(b"new")) == (3, 0)
+        with pytest.raises(FencelogError, match=old_id):
+            assert [batch async for batch in client.batches(topic, 0, topic_id=old_id)] == []
+        assert [batch.count async for batch in client.batches(topic, 0)] == [5]
