@@ -59,7 +59,8 @@ def append(
 ) -> None:
     """Append each line of a file as a message.
 
-    The bytes stay as they are, without the line ends; all are durable when it returns.
+    The bytes stay as they are, without the line ends; all are durable when it returns. Where the
+    topic has a rate it waits.
 
     An append whose answer is lost is never simply sent again: the command stops with exit code 3
     and names the lines that may be there or not. With --resume it finds out and goes on; with

@@ -14,7 +14,14 @@ import anyio
 
 from fencelog.api.client.client import Appended, FencelogClient, topic_path
 from fencelog.api.client.conditions import Producer
-from fencelog.api.client.retry import RETRY_S, final_error, retry_not_applied
+from fencelog.api.client.retry import (
+    RETRY_S,
+    Pause,
+    asked_pause_s,
+    final_error,
+    retry_not_applied,
+    whole_pause,
+)
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values
 
@@ -38,15 +45,17 @@ class ExactlyOnceProducer:
         epoch: int = 0,
         fencing_token: str | None = None,
         timeout_s: float = RETRY_S,
+        pause: Pause = whole_pause,
     ) -> None:
         """Configure the producer. ``epoch``: 0, or the epoch that ``PartitionAccess.claim`` has
         returned. ``timeout_s``: the time for which an append is repeated that is refused, or whose
-        outcome is unknown."""
+        outcome is unknown; it begins anew after each ``pause`` that the topic's rate asks for."""
         self._client = client
         self._topic = topic
         self._access = PartitionAccess(client, topic, partition)
         self._fencing_token = fencing_token
         self._timeout_s = timeout_s
+        self._pause = pause
         self.id = producer_id
         self.partition = partition
         self.epoch = epoch
@@ -54,7 +63,7 @@ class ExactlyOnceProducer:
 
     async def resume(self) -> int:
         """Go on where the log says that this producer's epoch ended; return the next sequence."""
-        found = await retry_not_applied(lambda: self._access.producer(self.id))
+        found = await retry_not_applied(lambda: self._access.producer(self.id), pause=self._pause)
         if found["epoch"] > self.epoch:
             raise FencelogError(
                 ErrorCode.PRODUCER_FENCED,
@@ -90,11 +99,20 @@ class ExactlyOnceProducer:
             except FencelogError as error:
                 maybe = error.code.effects is Effects.MAYBE
                 is_unknown = is_unknown or maybe
-                if not (maybe or error.code.retryable) or anyio.current_time() > give_up:
+                asked_s = asked_pause_s(error)
+                if asked_s is None:
+                    is_over = anyio.current_time() > give_up
+                    is_final = is_over or not (maybe or error.code.retryable)
+                else:
+                    is_final = not await self._pause(asked_s)
+                if is_final:
                     raise final_error(error, is_unknown=is_unknown) from error
             else:
                 self.sequence += count
                 return appended
+            if asked_s is not None:
+                give_up = anyio.current_time() + self._timeout_s
+                continue
             await anyio.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
             attempt += 1
 

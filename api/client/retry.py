@@ -28,12 +28,30 @@ _LONGEST_DELAY_S = 5.0
 """The longest pause between the requests of a client that goes on through an outage of any
 length."""
 
+MAX_PAUSE_S = 60.0
+"""The longest pause that the service can ask for; one large batch may owe hours at a low rate.
+Meanwhile the rate may have been raised, or the partition have another owner, which drops the
+debt."""
 
-async def retry_not_applied(request: Callable[[], Awaitable[T]]) -> T:
+Pause = Callable[[float], Awaitable[bool]]
+"""A function that waits for the seconds that the service asks for, and tells whether the request is
+to be sent again then."""
+
+
+async def whole_pause(pause_s: float) -> bool:
+    """Wait for all of the time, and go on."""
+    await anyio.sleep(pause_s)
+    return True
+
+
+async def retry_not_applied(
+    request: Callable[[], Awaitable[T]], *, pause: Pause = whole_pause
+) -> T:
     """Return the request's answer; refusals that are retryable and had no effect are repeated.
 
     A lost read (REQUEST_TIMEOUT) is repeated, too; a lost append has another code and is not.
-    Raises the last refusal after RETRY_S.
+    Raises the last refusal after RETRY_S, which begin anew after each pause that the service asks
+    for: it works then. ``pause`` takes those; where it says so, their refusal is raised.
     """
     give_up = anyio.current_time() + RETRY_S
     attempt = 0
@@ -41,12 +59,17 @@ async def retry_not_applied(request: Callable[[], Awaitable[T]]) -> T:
         try:
             return await request()
         except FencelogError as error:
-            code = error.code
-            lost_read = code is ErrorCode.REQUEST_TIMEOUT
-            refused = code.retryable and code.fault is not Fault.CLIENT
-            repeatable = lost_read or (refused and code.effects is Effects.NONE)
-            if not repeatable or anyio.current_time() > give_up:
+            asked_s = asked_pause_s(error)
+            if asked_s is None:
+                lost_read = error.code is ErrorCode.REQUEST_TIMEOUT
+                refused = is_transient(error) and error.code.effects is Effects.NONE
+                if not (lost_read or refused) or anyio.current_time() > give_up:
+                    raise
+            elif not await pause(asked_s):
                 raise
+        if asked_s is not None:
+            give_up = anyio.current_time() + RETRY_S
+            continue
         await anyio.sleep(_DELAYS_S[min(attempt, len(_DELAYS_S) - 1)])
         attempt += 1
 
@@ -60,9 +83,16 @@ async def retry_at_least_once(request: Callable[[], Awaitable[T]]) -> T:
     """
     give_up = anyio.current_time() + RETRY_S
     is_unknown = False
+
+    async def pause(pause_s: float) -> bool:
+        nonlocal give_up
+        await anyio.sleep(pause_s)
+        give_up = anyio.current_time() + RETRY_S
+        return True
+
     while True:
         try:
-            return await retry_not_applied(request)
+            return await retry_not_applied(request, pause=pause)
         except FencelogError as error:
             if error.code is not ErrorCode.APPEND_UNKNOWN or anyio.current_time() > give_up:
                 raise final_error(error, is_unknown=is_unknown) from error
@@ -75,8 +105,9 @@ async def retry_idempotent(
 ) -> T:
     """Return the answer to a request that is harmless to repeat, whatever its earlier outcomes.
 
-    Transient errors are repeated with growing pauses, for ``timeout_s`` (None: without end). Raises
-    an error that is not transient at once, and otherwise the last error.
+    Transient errors are repeated with growing pauses, for ``timeout_s`` (None: without end), which
+    begins anew after each pause that the service asks for. Raises an error that is not transient at
+    once, and otherwise the last error.
     """
     began = anyio.current_time()
     delay_s = _DELAYS_S[0]
@@ -84,9 +115,14 @@ async def retry_idempotent(
         try:
             return await request()
         except FencelogError as error:
+            asked_s = asked_pause_s(error)
             is_over = timeout_s is not None and anyio.current_time() - began > timeout_s
-            if is_over or not is_transient(error):
+            if asked_s is None and (is_over or not is_transient(error)):
                 raise
+        if asked_s is not None:
+            await anyio.sleep(asked_s)
+            began = anyio.current_time()
+            continue
         await anyio.sleep(delay_s)
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
@@ -95,6 +131,18 @@ def is_transient(error: FencelogError) -> bool:
     """Tell whether the same request may succeed later without any intervention."""
     code = error.code
     return code.retryable and (code.fault is not Fault.CLIENT or code is ErrorCode.RATE_LIMITED)
+
+
+def asked_pause_s(error: FencelogError) -> float | None:
+    """Return the pause that the service asks for, up to MAX_PAUSE_S; None if it asks for none.
+
+    A shorter one than the first of ``_DELAYS_S`` is as long: at a high rate each request would get
+    one message only.
+    """
+    asked_ms = error.extra.get("retry_after_ms")
+    if error.code is not ErrorCode.RATE_LIMITED or not isinstance(asked_ms, int | float):
+        return None
+    return min(max(_DELAYS_S[0], asked_ms / 1000), MAX_PAUSE_S)
 
 
 def final_error(error: FencelogError, *, is_unknown: bool) -> FencelogError:

@@ -17,6 +17,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.retry import Pause
 from fencelog.api.client.tasks import task_group
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.api.streams.appender import PartitionAppender
@@ -56,7 +57,8 @@ async def append_lines(
 
     One partition keeps the order of the lines. Where batches go to all partitions in turn, each has
     one request in flight. SIGINT lets those end and begins no others: cancelling one would make its
-    outcome unknown. ``on_progress`` is called with the bytes of each batch that is durable. Raises
+    outcome unknown. A batch that waits because of the topic's rate is not appended then.
+    ``on_progress`` is called with the bytes of each batch that is durable. Raises
     FencelogError, whose detail names the lines that may have been appended, and OSError of the
     file.
     """
@@ -64,8 +66,9 @@ async def append_lines(
     async with contextlib.AsyncExitStack() as stack:
         source = stack.enter_context(_opened(file))
         client = await stack.enter_async_context(FencelogClient(options.server))
-        appenders = await _appenders(client, options)
-        feed = _Feed(_batches(source, name, options.key), appenders, on_progress)
+        pauses = _Pauses()
+        appenders = await _appenders(client, options, pauses.take)
+        feed = _Feed(_batches(source, name, options.key), appenders, on_progress, pauses)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, feed.interrupt)
         stack.callback(loop.remove_signal_handler, signal.SIGINT)
@@ -75,23 +78,34 @@ async def append_lines(
         return Summary(_in_words(appenders), feed.interrupted)
 
 
-async def _appenders(client: FencelogClient, options: AppendOptions) -> Sequence[Appender]:
-    topic = await client.topic(options.topic)
+async def _appenders(
+    client: FencelogClient, options: AppendOptions, pause: Pause
+) -> Sequence[Appender]:
+    count = (await client.topic(options.topic))["partitions"]
     if options.producer_id is not None:
-        return [_exactly_once_stream(client, options, options.producer_id, topic["partitions"])]
+        return [_exactly_once_stream(client, options, options.producer_id, count, pause)]
     partitions: list[int | None] = [options.partition]
     if options.partition is None and options.key is None:
-        partitions = list(range(topic["partitions"]))
+        partitions = list(range(count))
     return [
         PartitionAppender(
-            client, options.topic, partition=partition, key=options.key, resume=options.resume
+            client,
+            options.topic,
+            partition=partition,
+            key=options.key,
+            resume=options.resume,
+            pause=pause,
         )
         for partition in partitions
     ]
 
 
 def _exactly_once_stream(
-    client: FencelogClient, options: AppendOptions, producer_id: str, partitions: int
+    client: FencelogClient,
+    options: AppendOptions,
+    producer_id: str,
+    partitions: int,
+    pause: Pause,
 ) -> ExactlyOnceStream:
     """Create the stream. Sequences count in one partition, so the partition must be definite."""
     partition = options.partition
@@ -110,7 +124,25 @@ def _exactly_once_stream(
         partition=partition or 0,
         epoch=options.producer_epoch,
         key=options.key,
+        pause=pause,
     )
+
+
+class _Pauses:
+    """The pauses that the topic's rate asks for, until they are ended: they may take hours, and
+    nothing is in flight meanwhile."""
+
+    def __init__(self) -> None:
+        self._ended = anyio.Event()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    async def take(self, pause_s: float) -> bool:
+        """Wait, and tell whether pauses are still taken."""
+        with anyio.move_on_after(pause_s):
+            await self._ended.wait()
+        return not self._ended.is_set()
 
 
 class _Feed:
@@ -122,9 +154,11 @@ class _Feed:
         batches: AsyncIterator[LineBatch],
         appenders: Sequence[Appender],
         on_progress: Callable[[int], None],
+        pauses: _Pauses,
     ) -> None:
         self._batches = batches
         self._appenders = appenders
+        self._pauses = pauses
         self._on_progress = on_progress
         self._reading = anyio.CancelScope()
         self._stopped = False
@@ -150,6 +184,7 @@ class _Feed:
     def _stop(self) -> None:
         self._stopped = True
         self._reading.cancel()
+        self._pauses.end()
 
     async def _read_ahead(self, read: MemoryObjectSendStream[LineBatch]) -> None:
         with read, self._reading:
@@ -171,6 +206,8 @@ class _Feed:
         try:
             await appender.append(batch.lines)
         except FencelogError as error:
+            if self._stopped and error.code is ErrorCode.RATE_LIMITED:
+                return  # its pause was ended: it is not begun any more
             if error.code.effects is Effects.MAYBE:
                 self.unknown.append(batch)
             self._fail(error)

@@ -2,7 +2,8 @@
 
 One request is in flight at a time: two on two connections could overtake each other. Refusals that
 promise that nothing was written (``Effects.NONE``) are repeated for a while when they are
-retryable. An append whose answer is lost is never simply sent again.
+retryable, and for as long as it takes where the topic's rate asks for a pause. An append whose
+answer is lost is never simply sent again.
 
 With ``resume`` the caller promises to be the partition's only producer. Each append then names the
 offset that it expects (If-Offset), so that of any number of copies one is written: also of one that
@@ -17,7 +18,7 @@ from functools import partial
 import anyio
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client.retry import RETRY_S, retry_not_applied
+from fencelog.api.client.retry import RETRY_S, Pause, retry_not_applied, whole_pause
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_columns, encode_values, open_batch
 
@@ -36,14 +37,19 @@ class PartitionAppender:
         partition: int | None,
         key: str | None = None,
         resume: bool = False,
+        pause: Pause = whole_pause,
     ) -> None:
         """Configure the appender. Without ``partition`` the service chooses it at the first append,
-        by ``key`` if given; the others follow it there."""
+        by ``key`` if given; the others follow it there. ``pause`` takes the pauses that the topic's
+        rate asks for."""
         self._client = client
         self._topic = topic
         self._partition = partition
         self._key = key
         self._resume = resume
+        self._take_pause = pause
+        self._completion: anyio.CancelScope | None = None
+        """The time in which an unknown outcome has to become known."""
         self._end: int | None = None
         self.acknowledged = 0
 
@@ -84,7 +90,8 @@ class PartitionAppender:
                 partition=self._partition,
                 key=self._key,
                 if_offset=self._end if self._resume else None,
-            )
+            ),
+            pause=self._pause,
         )
         self._partition = appended.partition
         self._settle(appended.offset + appended.count, appended.count)
@@ -92,7 +99,7 @@ class PartitionAppender:
     async def _complete(self, values: list[bytes], lost: FencelogError) -> None:
         """Send values again whose outcome is unknown, until one copy is written. Raises ``lost`` if
         it stays unknown."""
-        with anyio.move_on_after(RETRY_S):
+        with anyio.move_on_after(RETRY_S) as self._completion:
             while True:
                 if await self._is_written(values, lost):
                     return
@@ -112,12 +119,20 @@ class PartitionAppender:
         start, partition = self._end, self._partition
         if start is None or partition is None or not self._resume:
             raise lost
-        found = await self._values_from(partition, start)
+        try:
+            found = await self._values_from(partition, start)
+        except FencelogError as error:  # a refused read says nothing about the append
+            raise lost from error
         if found and found != values:
             raise _another_producer(lost)
         if found:
             self._settle(start + len(found), len(found))
         return bool(found)
+
+    async def _pause(self, pause_s: float) -> bool:
+        if self._completion is not None:  # it begins anew: the service works
+            self._completion.deadline = anyio.current_time() + pause_s + RETRY_S
+        return await self._take_pause(pause_s)
 
     def _settle(self, end: int, count: int) -> None:
         self._end = end
@@ -126,7 +141,7 @@ class PartitionAppender:
     async def _tail(self, partition: int) -> int:
         read = self._client.read
         page = await retry_not_applied(
-            lambda: read(self._topic, partition, "latest", max_messages=1)
+            lambda: read(self._topic, partition, "latest", max_messages=1), pause=self._pause
         )
         return page.tail_offset
 
@@ -136,7 +151,7 @@ class PartitionAppender:
         position, at_tail = start, False
         while not at_tail:
             read = partial(self._client.read, self._topic, partition, position)
-            page = await retry_not_applied(read)
+            page = await retry_not_applied(read, pause=self._pause)
             for frame in page.batches:
                 values = open_batch(frame.batch)[1].values()
                 found += values[max(0, position - frame.base_offset) :]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer
+from fencelog.api.client.retry import Pause, whole_pause
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_columns
 
@@ -24,9 +25,10 @@ class ExactlyOnceStream:
         partition: int,
         epoch: int = 0,
         key: str | None = None,
+        pause: Pause = whole_pause,
     ) -> None:
         self._producer = ExactlyOnceProducer(
-            client, topic, producer_id, partition=partition, epoch=epoch
+            client, topic, producer_id, partition=partition, epoch=epoch, pause=pause
         )
         self._key = key
         self._resumed = False

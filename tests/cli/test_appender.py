@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from fencelog.api.streams import appender as module
 from fencelog.api.streams.appender import PartitionAppender
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import FramedBatch, encode_values, open_batch
+from tests.support.virtual_time import VirtualTimeLoop
 
 WRITTEN, REFUSED, LOST, LOST_BUT_WRITTEN, BEFORE_THE_NEXT, AFTER_THE_NEXT, WRITTEN_LATER = range(7)
 """The ways in which the service treats an append; all but the first two give no answer. Those of
@@ -212,3 +214,38 @@ async def test_a_key_is_sent_along_and_the_partition_it_chose_is_kept() -> None:
     appender = appender_to(service, partition=None, key="k", resume=False)
     await appender.append([b"one"])
     assert (service.keys, appender.partition) == (["k"], 0)
+
+
+def in_virtual_time(appending: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(appending)
+
+
+def test_the_pauses_of_a_rate_leave_time_for_an_unknown_outcome() -> None:
+    service = ScriptedService([LOST])
+    appender = appender_to(service)
+    append, refused = service.append_batch, [1] * 3
+
+    async def slowly(*arguments: Any, **options: Any) -> Appended:
+        if service.sent and refused:
+            refused.pop()
+            raise FencelogError(ErrorCode.RATE_LIMITED, "slower", retry_after_ms=49_000)
+        return await append(*arguments, **options)
+
+    service.append_batch = slowly  # type: ignore[method-assign]  # the topic has a rate
+    in_virtual_time(appender.append([b"one"]))
+    assert (service.values, refused) == ([b"one"], [])
+
+
+async def test_a_refusal_to_read_says_nothing_of_the_append() -> None:
+    service = ScriptedService([WRITTEN, LOST])
+    appender = appender_to(service)
+    await appender.append([b"one"])
+
+    async def refuse(*_arguments: Any, **_options: Any) -> ReadPage:
+        raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, "it is gone")
+
+    service.read = refuse  # type: ignore[method-assign]  # the topic is deleted meanwhile
+    with pytest.raises(FencelogError) as raised:
+        await appender.append([b"two"])
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN

@@ -56,3 +56,16 @@ async def test_following_ends_with_its_topic(service: str, topic: str, *, as_jso
         with pytest.raises(FencelogError, match=old_id):
             assert [batch async for batch in client.batches(topic, 0, topic_id=old_id)] == []
         assert [batch.count async for batch in client.batches(topic, 0)] == [5]
+
+
+async def test_a_topic_is_read_as_fast_as_it_may_be(service: str, topic: str) -> None:
+    lines = [b"%d" % number for number in range(300)]
+    async with FencelogClient(service) as client:
+        slow = f"{topic}.slow"
+        await client.create_topic(slow, partitions=1, dispatch_messages_per_s=100)
+        for first in range(0, len(lines), 100):
+            batch = encode_values(lines[first : first + 100])
+            await client.append_batch(slow, batch, partition=0)
+    out = io.BytesIO()
+    await asyncio.wait_for(read_lines(ReadLinesOptions(slow, service), out), PATIENCE_S)
+    assert out.getvalue().splitlines() == lines
