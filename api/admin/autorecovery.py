@@ -17,6 +17,7 @@ from fencelog.bookie.auditor.lost_bookies import check_bookies
 from fencelog.bookie.auditor.registered import read_bookies
 from fencelog.bookie.auditor.scan import bookies_of
 from fencelog.bookie.auditor.schedule_core import CheckName
+from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.replication.settings import (
     AutorecoverySettings,
     change_settings,
@@ -148,12 +149,21 @@ class AutorecoveryAdmin:
                 f"bookie {bookie_id} is registered: stop it for good first, or decommission it",
             )
         found = await check_bookies(self._store, host=self._host, lost=lambda: {bookie_id})
-        if bookie_id in (await read_bookies(self._store)).registered:
+        known = await read_bookies(self._store)
+        if bookie_id in known.registered:
             raise FencelogError(ErrorCode.BAD_REQUEST, f"bookie {bookie_id} has just come back")
+        unreadable = len(found.unreadable)
+        if known.is_gone(bookie_id) and not found.named[bookie_id]:
+            which = f"; {unreadable} could not be read" if unreadable else ""
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"there is no bookie {bookie_id}: it has no cookie, and no ledger names it{which}",
+                unreadable=unreadable,
+            )
         return {
             "bookie_id": bookie_id,
             "ledgers": found.named[bookie_id],
-            "unreadable": len(found.unreadable),
+            "unreadable": unreadable,
         }
 
     async def decommissions(self) -> Json:
@@ -161,10 +171,16 @@ class AutorecoveryAdmin:
         return {"decommissions": [job.to_json() for job in await self._jobs.list()]}
 
     async def decommission(self, bookie_id: str) -> Json:
-        """Return the decommission of a bookie. Raises NOT_FOUND, too."""
+        """Return the decommission of a bookie. Raises NOT_FOUND, too; ``has_cookie`` of it:
+        whether the bookie is one of the cluster."""
         found = await self._jobs.get(bookie_id)
-        if found is None:
-            raise FencelogError(ErrorCode.NOT_FOUND, f"bookie {bookie_id} is not being removed")
+        if found is None:  # the cookie goes before the node, so it is looked for after that
+            cookies = await CookieRegistry(self._store).names()
+            raise FencelogError(
+                ErrorCode.NOT_FOUND,
+                f"bookie {bookie_id} is not being removed",
+                has_cookie=bookie_id in cookies,
+            )
         return found[0].to_json()
 
     async def start_decommission(self, bookie_id: str) -> Json:

@@ -10,12 +10,14 @@ import typer
 from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, with_admin
 from fencelog.api.cli.healing.under_replicated import WaitOption
 from fencelog.api.console import (
+    EXIT_ERROR,
     SERVER,
     JsonOption,
     SecretOption,
     ServerOption,
     YesOption,
     ask_first,
+    complain,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     Admin = AutorecoveryAdmin | RemoteAdmin
 
 POLL_S = 1.0
+
+MAX_FAILED_LOOKS = 60
+"""The looks at a decommission that may fail in a row, as they do while the metadata store is away:
+it goes on meanwhile."""
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The bookie, as it is registered.")]
 
@@ -48,7 +54,8 @@ def decommission(
 
     It takes no more entries, and its copies are made on the others; it serves reads meanwhile. Then
     it is to be stopped, and its cookie goes, which ends the decommission. It goes on without this
-    command. Refused where the others could not hold everything. --no-wait: return at once.
+    command. Refused where the others could not hold everything. --no-wait: return at once. Exit
+    code 1 where it is cancelled meanwhile.
     """
     if not cancel and not status:
         ask_first(f"Bookie {bookie} will be out of the cluster, and its data void.", yes)
@@ -76,56 +83,86 @@ def recover(
     """Make the copies of a dead bookie elsewhere now.
 
     The auditor does so by itself, after the grace time of lost bookies. Refused while the bookie is
-    registered. Its cookie stays, so it may come back."""
+    registered. Its cookie stays, so it may come back. Exit code 1 where the metadata of some ledger
+    cannot be read: it may name the bookie."""
 
     async def ask(admin: Admin) -> dict[str, Any]:
         found = await admin.recover(bookie)
         if wait and found["ledgers"]:
-            await _until_named_nowhere(admin, bookie, found["ledgers"])
+            found["unreadable"] = await _until_named_nowhere(admin, bookie, found["ledgers"])
         return found
 
     found = with_admin(metadata, server, ask)
+    unreadable, many = found["unreadable"], f"{found['ledgers']:,} ledgers"
     if as_json:
-        typer.echo(json.dumps(found | {"is_done": wait}))
-    elif wait:
-        typer.echo(f"{found['ledgers']:,} ledgers named bookie {bookie}, and none does any more")
+        typer.echo(json.dumps(found | {"is_done": wait and not unreadable}))
+    elif not wait:
+        typer.echo(f"{many} of bookie {bookie} are marked")
+    elif unreadable:
+        typer.echo(f"{many} named bookie {bookie}, and none that can be read does any more")
     else:
-        typer.echo(f"{found['ledgers']:,} ledgers of bookie {bookie} are marked")
+        typer.echo(f"{many} named bookie {bookie}, and none does any more")
+    if unreadable:
+        complain(
+            f"the metadata of {unreadable:,} ledgers could not be read, and may name bookie "
+            f"{bookie}: see `fencelog check`"
+        )
+        raise typer.Exit(EXIT_ERROR)
 
 
 async def _until_over(admin: Admin, job: dict[str, Any]) -> dict[str, Any]:
-    """Wait until nothing is left on the bookie, and it is to be stopped or its cookie is gone."""
+    """Wait until nothing is left on the bookie, and it is to be stopped or its cookie is gone.
+    Raises FencelogError: METADATA_CONFLICT where the bookie stays."""
     import anyio
 
     from fencelog.api.cli.healing.progress import progress_line
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-    bookie = job["bookie_id"]
+    bookie, failed = job["bookie_id"], 0
     async with progress_line(lambda: _said(job)):
-        while job["phase"] != "drained":
+        while job["phase"] not in ("drained", "cancelling"):
             await anyio.sleep(POLL_S)
             try:
-                job = await admin.decommission(bookie)
+                job, failed = await admin.decommission(bookie), 0
             except FencelogError as error:
-                if error.code is not ErrorCode.NOT_FOUND:
+                if error.code is ErrorCode.NOT_FOUND and "has_cookie" in error.extra:
+                    # Its node goes at the end of a decommission, and of one that is cancelled.
+                    phase = "cancelling" if error.extra["has_cookie"] else "over"
+                    job = {"bookie_id": bookie, "phase": phase, "remainder": None}
+                    break
+                failed += 1
+                if not error.code.retryable or failed > MAX_FAILED_LOOKS:
                     raise
-                return {"bookie_id": bookie, "phase": "over", "remainder": None}
+    if job["phase"] == "cancelling":
+        raise FencelogError(
+            ErrorCode.METADATA_CONFLICT,
+            f"the decommission was cancelled, or the bookie began anew meanwhile: bookie {bookie} "
+            "stays",
+        )
     return job
 
 
-async def _until_named_nowhere(admin: Admin, bookie: str, total: int) -> None:
-    """Wait until the ledgers of a dead bookie are repaired."""
+async def _until_named_nowhere(admin: Admin, bookie: str, total: int) -> int:
+    """Wait until the ledgers of a dead bookie are repaired; return how many cannot be read."""
     import anyio
 
     from fencelog.api.cli.healing.progress import progress_line
+    from fencelog.ledgers.errors import FencelogError
 
-    left = total
+    left, unreadable = total, 0
     async with progress_line(lambda: f"{left:,} of {total:,} ledgers are left"):
         while left:
             await anyio.sleep(POLL_S)
             left = await _marks_of(admin, bookie)
-            if not left:
-                left = (await admin.recover(bookie))["ledgers"]  # what was missed is marked
+            if not left:  # what was missed is marked
+                try:
+                    found = await admin.recover(bookie)
+                except FencelogError as error:  # without a cookie it is unknown by now
+                    if "unreadable" not in error.extra:
+                        raise
+                    found = {"ledgers": 0, "unreadable": error.extra["unreadable"]}
+                left, unreadable = found["ledgers"], found["unreadable"]
+    return unreadable
 
 
 async def _marks_of(admin: Admin, bookie: str) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
+from fencelog.api.console import EXIT_ERROR
 from tests.house.scripts.kubectl import run_script
 
 KUBECTL = """#!/bin/bash
@@ -83,6 +85,15 @@ def test_without_credentials_the_job_waits_for_none(tmp_path: Path) -> None:
     job = (tmp_path / "job").read_text("utf-8")
     assert "- zk://z:1/x\n" in job
     assert "secretName: none\n            optional: true\n" in job
+
+
+def test_the_job_makes_no_second_attempt_at_what_was_refused_or_cancelled(tmp_path: Path) -> None:
+    """That would begin a decommission anew which somebody has cancelled."""
+    decommission(tmp_path)
+    job = yaml.safe_load((tmp_path / "job").read_text("utf-8"))["spec"]
+    on_error = {"operator": "In", "values": [EXIT_ERROR]}
+    assert job["podFailurePolicy"]["rules"] == [{"action": "FailJob", "onExitCodes": on_error}]
+    assert job["template"]["spec"]["restartPolicy"] == "Never", "which a policy requires"
 
 
 @pytest.mark.parametrize("bookie", ["bookie-3", "bookie-5", "4"])
