@@ -55,6 +55,7 @@ class FindingKind(StrEnum):
     UNRECOVERABLE = "unrecoverable"
     CHECK_VIOLATIONS = "check_violations"
     CHECK_OVERDUE = "check_overdue"
+    CHECK_FAILED = "check_failed"
     LEDGER_UNSEALED = "ledger_unsealed"
     ORPHANED = "orphaned"
 

@@ -29,6 +29,7 @@ def ledger_findings(seen: Observations) -> Iterator[Finding]:
     if not isinstance(seen.healing, NotAnswered):
         yield from _healing(seen.healing)
         yield from _marks(seen.healing)
+        yield from _failed_checks(seen.healing)
         yield from _checks(seen.healing, seen.now_us)
     if isinstance(seen.leftovers, Leftovers):
         yield from _leftovers(seen.leftovers)
@@ -113,6 +114,24 @@ def _unrecoverable(lost: Sequence[Mapping[str, Any]]) -> Finding:
         min(mark["since_us"] for mark in lost),
         {"ledgers": {str(id_): found for id_, found in ledgers.items()}},
         look_first=f"fencelog ledger check {first} --metadata URL",
+    )
+
+
+def _failed_checks(healing: HealingState) -> Iterator[Finding]:
+    """Yield the checks that ended with an error: their results have nothing else."""
+    results = healing.checks["results"]
+    errors = {name: result["error"] for name, result in results.items() if "error" in result}
+    if not errors:
+        return
+    many = f"checks of {', '.join(errors)}" if len(errors) > 1 else f"check of {next(iter(errors))}"
+    yield Finding(
+        FindingKind.CHECK_FAILED,
+        Severity.WARNING,
+        "ledgers",
+        f"the last {many} failed, so nothing is known from it: {'; '.join(errors.values())}",
+        f"fencelog ledger audit {' '.join(errors)}",
+        min(results[name]["finished_us"] for name in errors),
+        {"errors": errors},
     )
 
 

@@ -83,14 +83,18 @@ def check(
 
 
 async def _check_by_auditor(admin: AutorecoveryAdmin | RemoteAdmin) -> dict[str, Any]:
-    """Have the auditor check; its result names the first violations."""
+    """Have the auditor check; its result names the first violations. Raises FencelogError:
+    NOT_FOUND (nobody checks), INTERNAL (the check has failed)."""
     from fencelog.api.cli.healing.under_replicated import made_checks
     from fencelog.ledgers.errors import ErrorCode
 
     if (await admin.auditor())["auditor"] is None:
         raise FencelogError(ErrorCode.NOT_FOUND, "there is no auditor: no autorecovery runs")
     checks = await made_checks(admin, ["cluster"])
-    return dict(checks["results"]["cluster"])
+    result = checks["results"].get("cluster", {"error": "its result cannot be read"})
+    if "error" in result:
+        raise FencelogError(ErrorCode.INTERNAL, result["error"])
+    return dict(result)
 
 
 def _check_here(

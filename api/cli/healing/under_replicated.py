@@ -99,7 +99,7 @@ def audit(
 
     bookies: ledgers of lost bookies are marked. ledgers: bookies' lists are compared with metadata,
     samples are read, what lacks copies is marked. cluster: as `fencelog check`. placement: write
-    sets in too few racks are marked.
+    sets in too few racks are marked. Exit code 1 where a check fails.
     """
     names = [check.value for check in checks or [Check.LEDGERS]]
 
@@ -119,6 +119,10 @@ def audit(
         for name in names:
             said = ", ".join(f"{k} {v}" for k, v in found["results"].get(name, {}).items())
             typer.echo(f"{name}: {said}")
+    failed = [name for name in names if "error" in found["results"].get(name, {})]
+    if wait and failed:
+        complain(f"failed, so nothing is known from it: the check of {', '.join(failed)}")
+        raise typer.Exit(EXIT_ERROR)
 
 
 async def made_checks(admin: Admin, names: list[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fencelog.api.cli import main as cli
+from fencelog.api.cli.healing.admin_access import RemoteAdmin
 from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path
@@ -176,6 +177,33 @@ def test_a_cluster_that_cannot_be_checked_is_no_violation() -> None:
     assert nobody.returncode == EXIT_USAGE
     assert "cannot reach http://127.0.0.1:9" in complaint(nobody)
     assert fencelog("check", "--metadata", "memory:", "--repeats", "-1").returncode == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("results", "why"),
+    [
+        ({"cluster": {"finished_us": 1, "error": "nonsense"}}, "nonsense"),
+        ({}, "its result cannot be read"),
+    ],
+)
+def test_a_check_of_the_auditor_that_fails_is_no_violation(
+    results: dict[str, Any],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def auditor(_admin: RemoteAdmin) -> dict[str, Any]:
+        return {"auditor": {"process_id": "h", "since_us": 1}}
+
+    async def audit(_admin: RemoteAdmin, _checks: list[str]) -> dict[str, Any]:
+        return {"results": results, "requested": []}
+
+    monkeypatch.setattr(RemoteAdmin, "auditor", auditor)
+    monkeypatch.setattr(RemoteAdmin, "audit", audit)
+    assert cli.run(["check"]) == EXIT_USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"the cluster could not be checked: {why}" in said.err
 
 
 def test_the_auditor_of_a_service_checks(service: str) -> None:

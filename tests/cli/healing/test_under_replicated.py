@@ -51,3 +51,20 @@ async def test_the_auditor_is_named_and_checks_on_request(
         assert await run("ledger", "who-is-auditor") == 0
         assert capsys.readouterr().out == "healer\n"
     assert await run("ledger", "who-is-auditor") == EXIT_ERROR
+
+
+@pytest.mark.parametrize("names", [("ledgers",), ("bookies", "ledgers", "cluster")])
+async def test_a_check_that_fails_is_no_check_that_finds_nothing(
+    names: tuple[str, ...], cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await closed_ledger(cluster)
+    await cluster.store.create("/ledgers/zz", b"")
+    async with healing(cluster):
+        assert await run("ledger", "audit", *names) == EXIT_ERROR
+        said = capsys.readouterr()
+        assert "ledgers: finished_us" in said.out
+        assert "error" in said.out
+        failed = ", ".join(names)
+        assert f"failed, so nothing is known from it: the check of {failed}" in said.err
+        assert await run("ledger", "audit", *names, "--json") == EXIT_ERROR
+        assert "error" in json.loads(capsys.readouterr().out)["results"]["ledgers"]

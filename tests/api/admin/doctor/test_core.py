@@ -119,7 +119,10 @@ def everything_is_wrong() -> Observations:
     }
     disk = {"left_bytes": 1, "full_in_s": 60}
     integrity = status["integrity"] | {"damaged_runs": 3, "ledgers_lost": 1}
-    results = {"cluster": {"finished_us": 1, "counts": {"no_copy": 1}}}
+    results = {
+        "cluster": {"finished_us": 1, "counts": {"no_copy": 1}},
+        "ledgers": {"finished_us": 1, "error": "nonsense"},
+    }
     return healthy.cluster(
         membership=replace(members, cookies=cookies),
         bookies={

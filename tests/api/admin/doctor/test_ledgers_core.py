@@ -94,6 +94,25 @@ def test_violations_of_the_last_check(kind: str, severity: Severity) -> None:
     assert found.details == {"counts": {kind: 2}, "violations": []}
 
 
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(["ledgers"], "last check of ledgers failed"), (["ledgers", "cluster"], "ledgers, cluster")],
+)
+def test_a_check_that_has_failed(names: list[str], words: str) -> None:
+    """Its result has an end and an error, and no counts."""
+    ends = {name: healthy.NOW_US - n for n, name in enumerate(names, 1)}
+    results = {name: {"finished_us": at, "error": f"no {name}"} for name, at in ends.items()}
+    results["placement"] = {"finished_us": 1}
+    found = healthy.only(
+        findings_of(checks={"results": results}), FindingKind.CHECK_FAILED, Severity.WARNING
+    )
+    assert words in found.summary
+    assert found.summary.endswith("; ".join(f"no {name}" for name in names))
+    assert found.command == f"fencelog ledger audit {' '.join(names)}"
+    assert found.since_us == min(ends.values())
+    assert found.details == {"errors": {name: f"no {name}" for name in names}}
+
+
 @pytest.mark.parametrize("late_us", [0, 1])
 @pytest.mark.parametrize("was_made", [False, True])
 def test_a_check_that_is_overdue(late_us: int, was_made: bool) -> None:

@@ -4,10 +4,16 @@ cluster that provokes it."""
 from __future__ import annotations
 
 from fencelog.api.admin.doctor.findings import FindingKind
-from tests.api.admin.doctor import test_certificates, test_damage, test_doctor, test_paused
+from tests.api.admin.doctor import (
+    test_certificates,
+    test_damage,
+    test_doctor,
+    test_failed_checks,
+    test_paused,
+)
 from tests.api.admin.doctor.provoked import PROVOKED
 
-MODULES = (test_certificates, test_damage, test_doctor, test_paused)
+MODULES = (test_certificates, test_damage, test_doctor, test_failed_checks, test_paused)
 """The modules whose tests register with ``provokes`` when they are imported."""
 
 
