@@ -132,11 +132,24 @@ class AutorecoveryAdmin:
         return {"ledger_id": ledger_id, "bookie_id": bookie_id}
 
     async def mark(self, ledger_id: int) -> Json:
-        """Return the mark of a ledger. Raises NOT_FOUND, too: it has none."""
+        """Return the mark of a ledger. Raises NOT_FOUND, too: it has none. ``bookies`` of that
+        error: those that the metadata names, None if the ledger was deleted."""
         mark = await self._marks.get(ledger_id)
-        if mark is None:
-            raise FencelogError(ErrorCode.NOT_FOUND, f"ledger {ledger_id} is not marked")
+        if mark is None:  # which says nothing about copies: only metadata does
+            raise FencelogError(
+                ErrorCode.NOT_FOUND,
+                f"ledger {ledger_id} is not marked",
+                bookies=await self._bookies_of(ledger_id),
+            )
         return _shown_mark(mark, await read_statuses(self._store))
+
+    async def _bookies_of(self, ledger_id: int) -> list[str] | None:
+        try:
+            return sorted(bookies_of(await self.ledger(ledger_id)))
+        except FencelogError as error:
+            if error.code is not ErrorCode.LEDGER_NOT_FOUND:
+                raise
+            return None
 
     # -- bookies ---------------------------------------------------------------------------------
 

@@ -160,25 +160,34 @@ def replace_bookie(
 ) -> None:
     """Have a bookie's copies of one ledger made on another bookie.
 
-    The bookie may run or be dead. It leaves the metadata when the copies are durable."""
+    The bookie may run or be dead. It leaves the metadata when the copies are durable. Exit code 1
+    where it is still named without a mark: somebody has cancelled its decommission."""
 
-    async def ask(admin: Admin) -> dict[str, Any]:
+    async def ask(admin: Admin) -> tuple[dict[str, Any], list[str] | None]:
         mark = await admin.replace_bookie(ledger, bookie)
-        if wait:
-            await until_unmarked(admin, ledger)
-        return mark
+        return mark, await until_unmarked(admin, ledger) if wait else [bookie]
 
-    mark = with_admin(metadata, server, ask)
+    mark, bookies = with_admin(metadata, server, ask)
+    is_named = bookies is not None and bookie in bookies
     if as_json:
-        typer.echo(json.dumps(mark | {"is_done": wait}))
-    elif wait:
-        typer.echo(f"ledger {ledger} has no copies on bookie {bookie} any more, by its metadata")
-    else:
+        typer.echo(json.dumps(mark | {"is_done": not is_named, "is_deleted": bookies is None}))
+    elif not wait:
         typer.echo(f"ledger {ledger} is marked")
+    elif bookies is None:
+        typer.echo(f"ledger {ledger} was deleted meanwhile")
+    elif not is_named:
+        typer.echo(f"ledger {ledger} has no copies on bookie {bookie} any more, by its metadata")
+    if wait and is_named:
+        complain(
+            f"ledger {ledger} still names bookie {bookie}, and is not marked any more: a "
+            "decommission of that bookie was cancelled. Repeat the command if it shall leave"
+        )
+        raise typer.Exit(EXIT_ERROR)
 
 
-async def until_unmarked(admin: Admin, ledger_id: int) -> None:
-    """Wait until a ledger is repaired; say why it waits. Raises FencelogError."""
+async def until_unmarked(admin: Admin, ledger_id: int) -> list[str] | None:
+    """Wait until a ledger is not marked any more; say why it waits. Return the bookies that its
+    metadata names then, None if it was deleted. Raises FencelogError."""
     import anyio
 
     from fencelog.api.cli.healing.progress import progress_line, waiting_text
@@ -190,9 +199,10 @@ async def until_unmarked(admin: Admin, ledger_id: int) -> None:
             try:
                 await admin.mark(ledger_id)
             except FencelogError as error:
-                if error.code is not ErrorCode.NOT_FOUND:
+                if error.code is not ErrorCode.NOT_FOUND or "bookies" not in error.extra:
                     raise
-                return
+                bookies: list[str] | None = error.extra["bookies"]
+                return bookies
             for process in (await admin.status())["processes"]:
                 for waiting in process["worker"]["waiting"]:
                     if waiting["ledger_id"] == ledger_id:

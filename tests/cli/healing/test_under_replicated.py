@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from fencelog.api.console import EXIT_ERROR
+from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from tests.cli.healing.healing_stage import Run, closed_ledger, healing, named
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import until_found
 
 
 async def test_a_bookie_is_replaced_in_one_ledger(
@@ -68,3 +71,43 @@ async def test_a_check_that_fails_is_no_check_that_finds_nothing(
         assert f"failed, so nothing is known from it: the check of {failed}" in said.err
         assert await run("ledger", "audit", *names, "--json") == EXIT_ERROR
         assert "error" in json.loads(capsys.readouterr().out)["results"]["ledgers"]
+
+
+async def waiting_for_a_worker(
+    cluster: LocalCluster, run: Run, ledger_id: int, bookie: str, *options: str
+) -> asyncio.Task[int]:
+    """A command that waits until a ledger is repaired, which nobody does."""
+    line = ("ledger", "replace-bookie", str(ledger_id), bookie, *options)
+    waiting = asyncio.create_task(run(*line))
+    await until_found(lambda: UnderReplicatedLedgers(cluster.store).get(ledger_id))
+    return waiting
+
+
+async def test_a_mark_that_goes_without_a_repair_is_none(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it does when a decommission of the bookie is cancelled."""
+    marks = UnderReplicatedLedgers(cluster.store)
+    ledger_id, bookie = await closed_ledger(cluster)
+    waiting = await waiting_for_a_worker(cluster, run, ledger_id, bookie)
+    await marks.withdraw(ledger_id, bookie, Cause.DECOMMISSION)
+    assert await waiting == EXIT_ERROR
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"ledger {ledger_id} still names bookie {bookie}, and is not marked" in said.err
+    waiting = await waiting_for_a_worker(cluster, run, ledger_id, bookie, "--json")
+    await marks.withdraw(ledger_id, bookie, Cause.DECOMMISSION)
+    assert await waiting == EXIT_ERROR
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["is_done"], shown["is_deleted"]) == (False, False)
+
+
+async def test_a_ledger_that_is_deleted_before_its_repair(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger_id, bookie = await closed_ledger(cluster)
+    waiting = await waiting_for_a_worker(cluster, run, ledger_id, bookie)
+    await cluster.ledgers.delete(ledger_id)
+    await UnderReplicatedLedgers(cluster.store).withdraw(ledger_id, bookie, Cause.DECOMMISSION)
+    assert await waiting == 0
+    assert capsys.readouterr().out == f"ledger {ledger_id} was deleted meanwhile\n"
