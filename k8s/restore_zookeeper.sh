@@ -5,7 +5,7 @@
 #   k8s/restore_zookeeper.sh 2026-11-23T20-15-00Z     stops everything, restores, starts everything
 #
 # What the servers had is set aside in their volumes, and stays until you delete it. Where it ends with
-# an error, or is ended, it may be run again.
+# an error, or is ended, it may be run again. 1 also where all was started, and some pods are not ready.
 set -euo pipefail
 jobs=$(cd "$(dirname "$0")" && pwd)/jobs
 
@@ -119,26 +119,53 @@ for ((server = 0; server < servers; server++)); do
 done
 remove_pods
 
+gets_ready() { # gets_ready WORKLOAD SECONDS; names the pods that do not
+    if on_cluster rollout status "$1" --timeout="$2s"; then return; fi
+    echo "$1 is not ready after $2 s. Of its pods are not:" >&2
+    on_cluster get pods -l "app.kubernetes.io/name=${1#*/}" --no-headers |
+        while read -r pod ready status _; do
+            if [[ ${ready%/*} != "${ready#*/}" ]]; then echo "  $pod $ready $status" >&2; fi
+        done
+    return 1
+}
+
 # As many as are a quorum: there is none without zookeeper-0, which has the most. The rest get it from them.
 echo "== ZooKeeper starts"
-for replicas in $((servers / 2 + 1)) "$servers"; do
-    on_cluster scale statefulset/zookeeper --replicas="$replicas"
-    on_cluster rollout status statefulset/zookeeper
-done
+on_cluster scale statefulset/zookeeper --replicas=$((servers / 2 + 1))
+if ! gets_ready statefulset/zookeeper 600; then
+    echo "ZooKeeper has no quorum, and nothing else was started: have those pods start, and run this again" >&2
+    exit 1
+fi
+on_cluster scale statefulset/zookeeper --replicas="$servers"
 
 echo "== ids of ledgers that were given since are not given again"
 job=$(make skip_ledger_ids.yaml "$(image_of deployment/broker)")
 job=${job%% *}
-on_cluster wait --for=condition=complete --timeout=300s "$job"
-on_cluster logs "$job"
+if ! on_cluster wait --for=condition=complete --timeout=300s "$job"; then
+    on_cluster logs "$job" >&2 || true
+    echo "No ids were skipped, so no bookie and no broker was started: see why, and run this again" >&2
+    exit 1
+fi
+on_cluster logs "$job" || true
 
+# All of them before any is waited for: a bookie that the backup does not know never gets ready, and the
+# rest serve without it. Self-healing needs no bookie, and gives those that are away their ten minutes.
 echo "== everything starts"
 for workload in statefulset/bookie deployment/autorecovery deployment/broker; do
     on_cluster scale "$workload" --replicas="$(replicas_of "$workload")"
-    on_cluster rollout status "$workload"
 done
 for workload in "${workloads[@]}"; do
     on_cluster annotate "$workload" fencelog.io/replicas-
 done
 no_backups false
+late=()
+for workload in statefulset/zookeeper statefulset/bookie deployment/autorecovery deployment/broker; do
+    # A bookie may take ten minutes to replay its journal.
+    gets_ready "$workload" 660 || late+=("$workload")
+done
 echo "== ZooKeeper is what it was at $1"
+if ((${#late[@]} > 0)); then
+    echo "Everything was started, and is not ready in ${late[*]}: do not run this again. What to do is in" \
+        "k8s/OPERATIONS.md, \"Bookies that a backup does not know\"" >&2
+    exit 1
+fi

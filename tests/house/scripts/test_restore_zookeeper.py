@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.scripts.kubectl import run_script
+from tests.support.house import ROOT
 
 KUBECTL = """#!/bin/bash
 shift 2 # -n fencelog
@@ -35,6 +36,9 @@ case "$*" in
     *sha256sum*) if [[ -e $PLACE/damaged ]]; then echo bad; else echo good; fi ;;
     "exec zookeeper-backups"*cat*) echo content ;;
     "exec -i zookeeper-restore-0"*) bash -euc "${7//\\/data/$PLACE/data}" "$8" ;;
+    "rollout status"*) [[ ! -e $PLACE/late/$3 ]] ;;
+    "get pods"*) printf 'x-0 1/1 Running 0 1m\\nx-1 0/1 CrashLoopBackOff 5 1m\\n' ;;
+    "wait --for=condition=complete"*) [[ ! -e $PLACE/no-ids ]] ;;
     "exec zookeeper-backups -- ls"*) echo 2026-11-23T20-15-00Z ;;
 esac
 """
@@ -160,6 +164,61 @@ def test_a_note_that_is_too_high_is_one_of_another_time(tmp_path: Path) -> None:
     code, output, calls = restore(tmp_path, BACKUP)
     assert code == 0, output
     assert scaled(calls)[4:7] == ["zookeeper=2", "zookeeper=3", "bookie=3"]
+
+
+def never_ready(place: Path, *workloads: str) -> None:
+    """Have a pod of these workloads that does not get ready."""
+    for workload in workloads:
+        (place / "late" / workload).parent.mkdir(parents=True, exist_ok=True)
+        (place / "late" / workload).touch()
+
+
+def test_all_are_started_before_any_is_waited_for_and_none_for_ever(tmp_path: Path) -> None:
+    _, _, calls = restore(tmp_path, BACKUP)
+    waits = [n for n, call in enumerate(calls) if call.startswith("rollout status")]
+    assert all(re.search(r" --timeout=\d+s$", calls[n]) for n in waits)
+    # The first one is for the quorum, which is needed for all that follows.
+    assert place_of(calls, "scale deployment/broker --replicas=3") < waits[1]
+    assert len(waits) == 5
+
+
+@pytest.mark.parametrize("late", [(ROLES[2],), (ROLES[1], ROLES[0])])
+def test_a_pod_that_never_gets_ready_is_named_and_the_rest_goes_on(
+    tmp_path: Path, late: tuple[str, ...]
+) -> None:
+    never_ready(tmp_path, *late)
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 1
+    assert scaled(calls)[-3:] == ["bookie=3", "autorecovery=3", "broker=3"]
+    assert {path.read_text("utf-8") for path in (tmp_path / "notes").glob("*/*")} == {""}
+    assert any(re.search(r"patch cronjob .*suspend\W+false", call) for call in calls)
+    for workload in (*ROLES, ZOOKEEPER):
+        assert (f"{workload} is not ready after" in output) is (workload in late)
+    assert "x-1 0/1 CrashLoopBackOff" in output
+    assert "x-0" not in output
+    last = output.splitlines()[-1]
+    # In the order in which they are waited for, which is that of starting.
+    assert f"is not ready in {' '.join(late)}: do not run this again" in last
+    (title,) = re.findall(r'"(.*)"', last)
+    assert f"**{title}**" in (ROOT / "k8s/OPERATIONS.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(f"late/{ZOOKEEPER}", "ZooKeeper has no quorum"), ("no-ids", "No ids were skipped")],
+)
+def test_nothing_is_started_without_a_quorum_or_before_ids_are_skipped(
+    tmp_path: Path, fault: str, said: str
+) -> None:
+    (tmp_path / fault).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / fault).touch()
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 1
+    assert said in output
+    assert "run this again" in output
+    assert not any(re.match(r"(bookie|autorecovery|broker)=[1-9]", each) for each in scaled(calls))
+    # The next run has to know how many there were.
+    assert (tmp_path / "notes" / ROLES[2]).read_text("utf-8") == "3"
 
 
 def lose(place: Path, *servers: int, claims: Sequence[str] = ("data", "log")) -> None:
