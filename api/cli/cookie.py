@@ -40,7 +40,9 @@ def list_cookies(metadata: MetadataOption) -> None:
 
     async def run(store: MetadataStore) -> list[str]:
         from fencelog.bookie.identity.cookie_registry import CookieRegistry
+        from fencelog.ledgers.metastore.instance import require_instance
 
+        await require_instance(store, metadata)
         return await CookieRegistry(store).names()
 
     for name in with_metadata(metadata, run):

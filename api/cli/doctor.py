@@ -97,7 +97,8 @@ async def _doctor_of(metadata: str, secret_file: Path | None) -> AsyncIterator[D
         finally:
             await service.close()
 
-    async with cluster_access(metadata, secret_file) as cluster:
+    # A store that lost its instance id, and nothing else, is one to be examined.
+    async with cluster_access(metadata, secret_file, needs_instance=False) as cluster:
         store, host = cluster.store, SystemHost()
         ledgers = LedgerClient(store, cluster.bookies, host=host)
         topics = TopicRegistry(store, host=host, ledgers=ledgers)

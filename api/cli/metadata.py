@@ -86,7 +86,7 @@ def skip_ledger_ids(
     async def run(store: MetadataStore) -> int:
         from fencelog.ledgers.ledger_metadata.ids import skip_ids
 
-        return await skip_ids(store, count)
+        return await skip_ids(store, count, name=metadata)
 
     typer.echo(f"ledger ids up to {with_metadata(metadata, run)} are skipped")
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from fencelog.api.processes.lifecycle import run_on_uvloop
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.instance import require_instance
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
@@ -31,7 +32,8 @@ def with_cluster(
     metadata: str, secret_file: Path | None, request: Callable[[ClusterAccess], Awaitable[T]]
 ) -> T:
     """Send a request to a cluster, on an event loop of its own. ``metadata``: URL of the store.
-    Raises FencelogError: METADATA_UNAVAILABLE, BAD_REQUEST (URL, secret), or as the request."""
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_NOT_FOUND (a store that belongs to no
+    cluster, in which everything would look well), BAD_REQUEST (URL, secret), or as the request."""
 
     async def main() -> T:
         async with cluster_access(metadata, secret_file) as cluster:
@@ -41,8 +43,11 @@ def with_cluster(
 
 
 @contextlib.asynccontextmanager
-async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterator[ClusterAccess]:
-    """Open the access of ``with_cluster``, on a running loop."""
+async def cluster_access(
+    metadata: str, secret_file: Path | None, *, needs_instance: bool = True
+) -> AsyncIterator[ClusterAccess]:
+    """Open the access of ``with_cluster``, on a running loop; not ``needs_instance``: also where
+    the store belongs to no cluster. Raises FencelogError as ``with_cluster``."""
     host = SystemHost()
     secret = secret_from(secret_file, host=host)
 
@@ -53,6 +58,8 @@ async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterat
         store = open_metadata_store(metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)
+        if needs_instance:
+            await require_instance(store, metadata)
         bookies = RegisteredBookies(store, connect=connect)
         await bookies.start()
         stack.push_async_callback(bookies.close)

@@ -23,7 +23,7 @@ from fencelog.bookie.replication.statuses import STATUSES_PATH, encode_status
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
 from fencelog.bookie.replication.worker import ReplicationWorker
 from fencelog.broker.names import check_name
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.limits import (
     COPY_BYTES_PER_S,
@@ -31,7 +31,7 @@ from fencelog.ledgers.limits import (
     OPEN_LEDGER_GRACE_MS,
     REPLICATION_CHECK_MS,
 )
-from fencelog.ledgers.metastore.instance import read_instance
+from fencelog.ledgers.metastore.instance import require_instance
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.registration import Registration
@@ -86,11 +86,7 @@ async def autorecovery_process(config: AutorecoveryProcessConfig) -> AsyncIterat
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)
-        if await read_instance(store) is None:
-            raise FencelogError(
-                ErrorCode.METADATA_NOT_FOUND,
-                f"{config.metadata} belongs to no cluster: run fencelog metadata init first",
-            )
+        await require_instance(store, config.metadata)
         process_id = config.process_id or f"autorecovery-{host.random_bytes(_ID_BYTES).hex()}"
         healing = serving_autorecovery(
             store, {}, process_id=process_id, host=host, secret=secret, settings=config.settings

@@ -8,7 +8,12 @@ from fencelog.bookie.identity.cookies import Cookie, decode_cookie, encode_cooki
 from fencelog.bookie.identity.cookies_core import RegisteredCookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metastore.instance import check_session, create_instance, read_instance
+from fencelog.ledgers.metastore.instance import (
+    check_session,
+    create_instance,
+    read_instance,
+    require_instance,
+)
 from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
 
@@ -38,14 +43,7 @@ class CookieRegistry:
         """Read the instance and the cookie, none older than this call. Raises METADATA_NOT_FOUND
         for a store without an instance."""
         session_id = self._store.session_id
-        instance = await read_instance(self._store)
-        if instance is None:
-            raise FencelogError(
-                ErrorCode.METADATA_NOT_FOUND,
-                "the metadata store belongs to no cluster yet: run `fencelog metadata init` once, "
-                "if it is that of a new cluster; if bookies have used it before, it was emptied: "
-                "restore it",
-            )
+        instance = await require_instance(self._store)
         node = await self._get(f"{COOKIES_PATH}/{bookie_id}")
         serving = await self._get(f"{BOOKIES_PATH}/{bookie_id}")
         check_session(self._store, session_id, f"read the cookie of bookie {bookie_id}")

@@ -7,6 +7,7 @@ from collections import deque
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.update import retry_pauses
+from fencelog.ledgers.metastore.instance import require_instance
 from fencelog.ledgers.metastore.port import MetadataStore
 
 COUNTER_PATH = "/counters/ledger_id"
@@ -65,11 +66,14 @@ class LedgerIds:
                 raise
 
 
-async def skip_ids(store: MetadataStore, count: int) -> int:
+async def skip_ids(store: MetadataStore, count: int, *, name: str = "the metadata store") -> int:
     """Raise the counter by ``count``, for a store that went back to an older state; return the last
-    id that is skipped. Repeated after an unknown outcome it skips more, which costs nothing. Raises
-    FencelogError(METADATA_CONFLICT, METADATA_EXISTS) if somebody takes ids meanwhile, and
+    id that is skipped. Repeated after an unknown outcome it skips more, which costs nothing.
+    ``name``: the store, in an error. Raises FencelogError(METADATA_NOT_FOUND) for a store that
+    belongs to no cluster, (METADATA_CONFLICT, METADATA_EXISTS) if somebody takes ids meanwhile, and
     (METADATA_UNKNOWN, METADATA_UNAVAILABLE, CORRUPT)."""
+    # A counter made in the wrong store, or in an empty one, would be taken for the one that counts.
+    await require_instance(store, name)
     try:
         node = await store.get(COUNTER_PATH)
     except FencelogError as error:

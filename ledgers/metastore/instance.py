@@ -44,6 +44,22 @@ async def read_instance(store: MetadataStore) -> str | None:
     return instance
 
 
+async def require_instance(store: MetadataStore, name: str = "the metadata store") -> str:
+    """Return the instance id, as ``read_instance``; ``name`` is that of the store in the error.
+
+    Raises FencelogError as ``read_instance``, and METADATA_NOT_FOUND where there is none.
+    """
+    instance = await read_instance(store)
+    if instance is None:
+        raise FencelogError(
+            ErrorCode.METADATA_NOT_FOUND,
+            f"{name} belongs to no cluster yet: run `fencelog metadata init` once, if it is that "
+            "of a new cluster; if bookies have used it before, it was emptied: restore it; else "
+            "name the right one, with its root",
+        )
+    return instance
+
+
 async def create_instance(store: MetadataStore, host: Host) -> tuple[str, bool]:
     """Return the instance id, and whether it was created now; an existing one stays.
 

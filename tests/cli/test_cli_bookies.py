@@ -20,6 +20,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metastore.instance import INSTANCE_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_directory import bookie_registration
@@ -51,6 +52,7 @@ async def run(
     def store(url: str, *, host: object) -> MemoryMetadataStore:
         assert url == "zk://somewhere:1"
         cluster = MemoryCluster()
+        cluster.create(INSTANCE_PATH, b'{"instance": "%s"}' % (b"0" * 32))
         infos = (BookieInfo("b1", "1", "rack-7", 3 << 30), BookieInfo("b0", is_read_only=True))
         for info in infos:
             value = bookie_registration(address, info)

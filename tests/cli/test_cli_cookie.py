@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fencelog.api.cli import main as cli
+from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.bookie.config import BookieConfig
 from fencelog.ledgers.errors import FencelogError
@@ -123,6 +124,29 @@ def test_a_restored_store_gives_no_id_again(cluster: Cluster) -> None:
     said = cluster.run("metadata", "skip-ledger-ids", "--count", "1000")
     assert said == f"ledger ids up to {BLOCK + 1000} are skipped"
     assert asyncio.run(take()) == BLOCK + 1001
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("metadata skip-ledger-ids", EXIT_ERROR),
+        ("check", EXIT_USAGE),  # neither "no violation" nor one
+        ("autorecovery off", EXIT_ERROR),
+        ("autorecovery status", EXIT_ERROR),
+        ("bookies list", EXIT_ERROR),
+        ("ledger list", EXIT_ERROR),
+        ("ledger underreplicated", EXIT_ERROR),
+        ("cookie list", EXIT_ERROR),
+    ],
+)
+def test_a_store_that_belongs_to_no_cluster_is_refused(
+    cluster: Cluster, line: str, code: int
+) -> None:
+    said = cluster.run(*line.split())
+    assert said.startswith(f"{code} fencelog: ")
+    assert f"{cluster.metadata[1]} belongs to no cluster yet" in said
+    cluster.run("metadata", "init")
+    assert "belongs to no cluster" not in cluster.run(*line.split())
 
 
 def test_a_lost_directory_is_repaired_from_the_command_line(cluster: Cluster) -> None:

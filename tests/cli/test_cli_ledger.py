@@ -17,6 +17,7 @@ from fencelog.api.console import EXIT_ERROR
 from fencelog.api.local_cluster.cluster_access import cluster_access
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.metastore.instance import INSTANCE_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.rpc.bookie_directory import bookie_registration
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
@@ -166,6 +167,7 @@ async def test_access_is_to_the_metadata_and_the_bookies_registered_there(
 ) -> None:
     server = await BookieServer.start(cluster.bookies["b1"], "127.0.0.1", 0)
     registered = MemoryCluster()
+    registered.create(INSTANCE_PATH, b'{"instance": "%s"}' % (b"0" * 32))
     registered.create("/bookies/b1", bookie_registration(server.address, BookieInfo("b1")))
     monkeypatch.setattr(
         "fencelog.api.local_cluster.cluster_access.open_metadata_store",

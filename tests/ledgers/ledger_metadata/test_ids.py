@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.ids import (
     BLOCK,
     COUNTER_PATH,
@@ -15,6 +16,7 @@ from fencelog.ledgers.ledger_metadata.ids import (
     last_given_id,
     skip_ids,
 )
+from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 
 
@@ -68,18 +70,28 @@ async def test_the_last_id_that_anybody_may_have_is_known(store: MemoryMetadataS
     assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
 
 
+async def test_no_counter_is_made_in_a_store_of_no_cluster(store: MemoryMetadataStore) -> None:
+    with pytest.raises(FencelogError, match="zk://a:1/typo belongs to no cluster") as caught:
+        await skip_ids(store, 1000, name="zk://a:1/typo")
+    assert caught.value.code is ErrorCode.METADATA_NOT_FOUND
+    assert await last_given_id(store) == 0
+
+
 async def test_ids_that_are_skipped_are_not_given(store: MemoryMetadataStore) -> None:
+    await create_instance(store, SystemHost())
     assert await LedgerIds(store).next() == 1
     assert await skip_ids(store, 1000) == BLOCK + 1000
     assert await LedgerIds(store).next() == BLOCK + 1001
 
 
 async def test_ids_are_skipped_where_none_had_been_given(store: MemoryMetadataStore) -> None:
+    await create_instance(store, SystemHost())
     assert await skip_ids(store, 1000) == 1000
     assert await LedgerIds(store).next() == 1001
 
 
 async def test_what_is_no_counter_is_left_as_it_is(store: MemoryMetadataStore) -> None:
+    await create_instance(store, SystemHost())
     await store.create(COUNTER_PATH, b"many")
     with pytest.raises(FencelogError) as caught:
         await skip_ids(store, 1000)

@@ -9,7 +9,12 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metastore.instance import INSTANCE_PATH, create_instance, read_instance
+from fencelog.ledgers.metastore.instance import (
+    INSTANCE_PATH,
+    create_instance,
+    read_instance,
+    require_instance,
+)
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.port import NO_VERSION, Version, Versioned
 
@@ -73,6 +78,14 @@ async def test_it_is_created_once_and_stays(store: Store) -> None:
     node = await store.get(INSTANCE_PATH)
     assert node.version.number == 0
     assert json.loads(node.value)["created_us"] > 0
+
+
+async def test_a_store_that_belongs_to_no_cluster_is_named(store: Store) -> None:
+    with pytest.raises(FencelogError, match="zk://a:1/typo belongs to no cluster yet") as caught:
+        await require_instance(store, "zk://a:1/typo")
+    assert caught.value.code is ErrorCode.METADATA_NOT_FOUND
+    instance, _ = await create_instance(store, HOST)
+    assert await require_instance(store) == instance
 
 
 async def test_a_lost_reply_is_resolved_by_reading_back(store: Store) -> None:
