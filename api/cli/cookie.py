@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,26 +89,40 @@ def repair(
     data: DataOption,
     journal_dir: JournalDirsOption = None,
     ledger_dir: LedgerDirsOption = None,
+    surely_lost: Annotated[
+        bool,
+        typer.Option("--surely-lost", help="Even if there is no directory where its disk was."),
+    ] = False,
+    yes: YesOption = False,
 ) -> None:
     """Make lost directories of a stopped bookie anew.
 
-    Their content is lost for good; the bookie then counts as one that may have lost entries."""
+    They are to be there, empty. Their content is lost for good: a disk that comes back later is
+    refused. The bookie then counts as one that may have lost entries."""
+    from fencelog.bookie.config import BookieConfig
+    from fencelog.bookie.disk.posix import PosixDisk
+    from fencelog.ledgers.host import SystemHost
+
+    directories = (data.absolute(), absolute(journal_dir), absolute(ledger_dir))
+    config = BookieConfig(*directories, bookie_id=id, repair_cookie=True)
+
+    async def look(store: MetadataStore) -> tuple[Path, ...]:
+        from fencelog.bookie.identity.cookie_admin import lost_directories
+
+        return await lost_directories(config, store, disk=PosixDisk())
 
     async def run(store: MetadataStore) -> tuple[Cookie, Identity]:
-        from fencelog.bookie.config import BookieConfig
-        from fencelog.bookie.disk.posix import PosixDisk
         from fencelog.bookie.identity.cookie_admin import repair_cookie
-        from fencelog.ledgers.host import SystemHost
 
-        config = BookieConfig(
-            data.absolute(),
-            absolute(journal_dir),
-            absolute(ledger_dir),
-            bookie_id=id,
-            repair_cookie=True,
-        )
         return await repair_cookie(config, store, disk=PosixDisk(), host=SystemHost())
 
+    # Not in one session: it would end while somebody thinks.
+    if lost := with_metadata(metadata, look):
+        for path in lost:
+            typer.echo(f"lost: {path}")
+        if not surely_lost:
+            _check_mounted(lost, config.data_dir)
+        ask_first(f"What bookie {id} had there is void for good, also if it is found again.", yes)
     before, now = with_metadata(metadata, run)
     if now.incarnation == before.incarnation:
         typer.echo(f"bookie {id} has lost nothing")
@@ -116,3 +131,19 @@ def repair(
             f"bookie {id} is incarnation {now.incarnation} now; at its next start it fences all "
             "its ledgers and denies nothing until their entries were copied from other bookies"
         )
+
+
+def _check_mounted(lost: tuple[Path, ...], data: Path) -> None:
+    """Refuse paths where no disk can be mounted. Journal and ledger directories are often made
+    within one that is, so theirs may have no more than a parent. Raises FencelogError(BAD_REQUEST).
+    """
+    from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+    for path in lost:
+        needed = path if path == data else path.parent
+        if not needed.is_dir():
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"there is no directory {needed}: name the one that the bookie had; if its disk is "
+                "lost, mount an empty one there, or give --surely-lost. Nothing was changed",
+            )

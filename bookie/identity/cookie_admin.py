@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.identity.claim import claim_directories
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
-from fencelog.bookie.identity.cookies import Cookie, Identity
+from fencelog.bookie.identity.cookies import DATA, Cookie, Identity
+from fencelog.bookie.identity.cookies_core import Make, Refuse, Start, StartRequest, decide
 from fencelog.bookie.identity.data_directory import DataDirectory
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.port import MetadataStore
+
+
+async def lost_directories(
+    config: BookieConfig, store: MetadataStore, *, disk: Disk
+) -> tuple[Path, ...]:
+    """Return the directories of a stopped bookie that ``repair_cookie`` would make anew. Nothing is
+    changed, nor locked.
+
+    Raises FencelogError as ``repair_cookie``, but for DATA_DIRECTORY_IN_USE.
+    """
+    cookies = CookieRegistry(store)
+    await registered_cookie(cookies, config.bookie_id or "")
+    directory = DataDirectory(disk, config)
+    async with contextlib.AsyncExitStack() as stack:
+        io_thread = disk.io_thread("cookie-look")
+        stack.push_async_callback(io_thread.close)
+        try:
+            found = await io_thread.run(directory.inspect)
+        except OSError as error:
+            raise _cannot_repair(config, error) from error
+    held = await cookies.read(config.bookie_id or "")
+    request = StartRequest(config.bookie_id or "", fresh="", may_repair=True)
+    match decide(found, held.registered, request):
+        case Refuse(code, reason):
+            raise FencelogError(code, reason)
+        case Make(places=places):
+            of_places = {DATA: directory.path, **directory.given}
+            return tuple(path for place, path in of_places.items() if place in places)
+        case Start():
+            return ()
 
 
 async def repair_cookie(
@@ -37,9 +69,11 @@ async def repair_cookie(
             stack.callback(directory.unlock)
             return before, await claim_directories(directory, config, io_thread, cookies, host)
         except OSError as error:
-            raise FencelogError(
-                ErrorCode.STORAGE_FAILED, f"cannot repair {config.data_dir}: {error}"
-            ) from error
+            raise _cannot_repair(config, error) from error
+
+
+def _cannot_repair(config: BookieConfig, error: OSError) -> FencelogError:
+    return FencelogError(ErrorCode.STORAGE_FAILED, f"cannot repair {config.data_dir}: {error}")
 
 
 async def delete_cookie(store: MetadataStore, bookie_id: str, *, force: bool = False) -> None:

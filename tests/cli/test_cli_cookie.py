@@ -37,9 +37,10 @@ class Cluster:
         said = self._capsys.readouterr()
         return said.out.strip() if code == 0 else f"{code} {said.err.strip()}"
 
-    def repair(self) -> str:
+    def repair(self, *options: str, data: Path | None = None) -> str:
         directories = [word for path in self.ledgers for word in ("--ledger-dir", str(path))]
-        return self.run("cookie", "repair", "--id", "b1", "--data", str(self.data), *directories)
+        where = ("--data", str(data or self.data), *directories)
+        return self.run("cookie", "repair", "--id", "b1", *where, *options)
 
     def start(self, **settings: Any) -> str | None:
         """Return why the bookie does not start, if it does not."""
@@ -158,11 +159,71 @@ def test_a_lost_directory_is_repaired_from_the_command_line(cluster: Cluster) ->
     assert cluster.repair() == "bookie b1 has lost nothing"
     rmtree(cluster.ledgers[1])
     assert str(cluster.ledgers[1]) in (cluster.start() or "")
-    assert cluster.repair().startswith("bookie b1 is incarnation ")
+    lost, said = cluster.repair().splitlines()
+    assert lost == f"lost: {cluster.ledgers[1]}"
+    assert said.startswith("bookie b1 is incarnation ")
     assert cluster.start() is None
     now = json.loads(cluster.run("cookie", "show", "b1"))
     assert now["directory"] == before["directory"]
     assert now["ledgers"] == [before["ledgers"][0], now["incarnation"]]
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Cluster:
+    """A bookie that has lost nothing."""
+    cluster.run("metadata", "init")
+    assert cluster.start() is None
+    return cluster
+
+
+def test_a_mistyped_data_directory_is_not_taken_for_a_lost_one(whole: Cluster) -> None:
+    before = whole.run("cookie", "show", "b1")
+    typo = whole.data.with_name("dataa")
+    assert f"there is no directory {typo}: name the one that the bookie had" in whole.repair(
+        data=typo
+    )
+    assert not typo.exists()
+    whole.ledgers = (whole.ledgers[0], whole.data.with_name("lost") / "l1")
+    assert f"there is no directory {whole.ledgers[1].parent}: " in whole.repair("--yes")
+    assert whole.run("cookie", "show", "b1") == before
+
+
+def test_a_data_directory_that_is_lost_is_made_where_one_is_mounted_or_that_is_meant(
+    whole: Cluster,
+) -> None:
+    rmtree(whole.data)
+    assert "there is no directory" in whole.repair()
+    said = whole.repair("--surely-lost")
+    assert f"lost: {whole.data}\n" in said
+    assert "bookie b1 is incarnation " in said
+    rmtree(whole.data)
+    whole.data.mkdir()
+    assert "bookie b1 is incarnation " in whole.repair()
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_nobody_s_data_is_void_before_a_person_has_said_so(
+    whole: Cluster, monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    asked: list[str] = []
+
+    def confirm(text: str, **_: Any) -> bool:
+        asked.append(text)
+        return answer
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", confirm)
+    assert whole.repair() == "bookie b1 has lost nothing"
+    before = json.loads(whole.run("cookie", "show", "b1"))
+    rmtree(whole.ledgers[1])
+    said = whole.repair()
+    assert len(asked) == 1
+    assert "b1 had there is void for good" in asked[0]
+    assert ("nothing is done" in said) is not answer
+    assert (json.loads(whole.run("cookie", "show", "b1")) == before) is not answer
+    rmtree(whole.ledgers[0])
+    assert "is incarnation" in whole.repair("--yes")
+    assert len(asked) == 1
 
 
 def test_a_cookie_is_deleted(cluster: Cluster) -> None:
