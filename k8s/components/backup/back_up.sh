@@ -49,16 +49,42 @@ wait "$server" || true
 # Two: what it had when it started, nothing, and what it was sent.
 newest=$(ls -t "$place"/data/version-2/snapshot.* | head -n 1)
 [[ $newest != *snapshot.0 && -s $newest ]]
+bytes=$(stat -c %s "$newest")
 name=$(date -u +%Y-%m-%dT%H-%M-%SZ)
-rm -rf /backup/.20* # One that was interrupted.
-mkdir "/backup/.$name"
-cp "$newest" "/backup/.$name"
-sync
-mv "/backup/.$name" "/backup/$name"
-echo "$state"
-echo "backup $name: ${newest##*/}, $(stat -c %s "$newest") bytes"
+copy=/backup/.$name
 
-for old in $(ls -dr /backup/20* | tail -n "+$((KEPT_BACKUPS + 1))"); do
-    rm -r "$old"
-    echo "removed $old"
-done
+shopt -s nullglob
+keep_newest() {
+    local all=(/backup/20*) old
+    for ((old = 0; old < ${#all[@]} - $1; old++)); do
+        rm -r "${all[old]}"
+        echo "removed ${all[old]}"
+    done
+}
+copy_newest() { # Leaves nothing where it fails.
+    rm -rf /backup/.20* # One that was interrupted.
+    if mkdir "$copy" && cp "$newest" "$copy" && sync "$copy/${newest##*/}"; then return; fi
+    rm -rf "$copy"
+    return 1
+}
+
+# The oldest go first, as the volume may have no space beside them; the last one stays until there is
+# another.
+keep_newest $((KEPT_BACKUPS > 2 ? KEPT_BACKUPS - 1 : 1))
+if ! copy_newest; then
+    space=$(df --output=avail -B1 /backup | tail -n 1)
+    all=(/backup/20*)
+    # Where it is not for want of space, nothing is given up.
+    if ((space >= 2 * bytes || ${#all[@]} < 2)); then
+        echo "no backup: $bytes bytes could not be written, with $space free" >&2
+        exit 1
+    fi
+    echo "the volume is full: it holds fewer than $KEPT_BACKUPS backups" >&2
+    keep_newest $((${#all[@]} - 1))
+    copy_newest
+fi
+sync
+mv "$copy" "/backup/$name"
+echo "$state"
+echo "backup $name: ${newest##*/}, $bytes bytes"
+keep_newest "$KEPT_BACKUPS"
