@@ -19,6 +19,7 @@ import msgspec
 
 from fencelog.api.http.asgi import Buffer, ClientGone, Exchange
 from fencelog.api.http.json_render import StoredMessage, ValueForm, encode_joined, message_object
+from fencelog.broker.append.rates import DispatchLimit
 from fencelog.broker.limits import ANSWER_BYTES, ANSWER_STALL_MS, ANSWER_TURN_MS
 from fencelog.broker.read.read_fairness import STEP_MESSAGES, FairByteSemaphore, LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
@@ -57,7 +58,10 @@ class Source(Protocol):
     @property
     def is_terminated(self) -> bool: ...
 
-    async def read(self, offset: int, limits: ReadLimits) -> ReadResult: ...
+    @property
+    def dispatch_limit(self) -> DispatchLimit | None: ...
+
+    async def fetch(self, offset: int, limits: ReadLimits) -> ReadResult: ...
 
     async def offset_for_time(self, time_us: int) -> int: ...
 
@@ -71,23 +75,35 @@ class Answers:
 
     @asynccontextmanager
     async def read(
-        self, source: Source, offset: int, limits: ReadLimits, *, who: Hashable
+        self,
+        source: Source,
+        offset: int,
+        limits: ReadLimits,
+        *,
+        who: Hashable,
+        whole_batches: bool = False,
     ) -> AsyncIterator[ReadResult]:
-        """Yield the result of a read, counted as long as the context lasts.
+        """Yield the result of a read, counted as long as the context lasts. ``whole_batches``: the
+        answer has the log's batches as they are stored, otherwise ``max_messages`` at most.
 
         Raises what the read raises; OVERLOADED if others hold too much for too long.
         """
-        result = await source.read(offset, limits)
+        dispatch = source.dispatch_limit
+        allowed = limits if dispatch is None else await dispatch.admit(limits)
+        result = await source.fetch(offset, allowed)
         size = sum(len(stored.batch) for stored in result.entries)
         if size and not self._bytes.try_take(size):
             result.entries.clear()  # nothing is held while it waits
             await self._wait(who, size)
             try:
-                result = await source.read(offset, limits._replace(wait_ms=0))
+                result = await source.fetch(offset, allowed._replace(wait_ms=0))
             except BaseException:
                 self._bytes.give_back(size)
                 raise
         try:
+            if dispatch is not None:  # here, so that a read counts once, and as what it answers
+                is_whole = whole_batches and not has_gaps(result)
+                dispatch.charge(result, offset, None if is_whole else limits.max_messages)
             yield result
         finally:
             if size:

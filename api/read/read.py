@@ -114,14 +114,16 @@ class Read:
     ) -> None:
         start = await start_offset(source, request)
         limits = ReadLimits(request.limit or 1, request.max_bytes, request.wait_ms)
-        async with self._answers.read(source, start, limits, who=target) as result:
+        whole = request.media_type == BATCH
+        async with self._answers.read(
+            source, start, limits, who=target, whole_batches=whole
+        ) as result:
             end = end_offset(result, start=start, request=request)
             count = sum(stored.messages_from(start) for stored in result.entries)
             pieces = self._pieces(result, request, target.partition, start=start, end=end)
             headers = position_headers(end, result.tail_offset, source)
             headers.append((b"start-offset", b"%d" % start))
-            whole = request.media_type == BATCH and not has_gaps(result)
-            length = framed_size(result) if whole else None
+            length = framed_size(result) if whole and not has_gaps(result) else None
             size = await respond(exchange, request.media_type, pieces, headers, length=length)
             self._metrics.read(min(count, request.limit or count), size)
 
@@ -140,7 +142,8 @@ class Read:
     ) -> None:
         """Send events until ``limit`` messages were sent, the client goes, or a problem ends it."""
         offset = await start_offset(source, request)
-        await source.read(offset, ONE_MESSAGE)  # 410 and 416 before the status goes
+        # 410 and 416 before the status goes. The rate is for what is sent: a stream waits for it.
+        await source.fetch(offset, ONE_MESSAGE)
         headers = position_headers(offset, source.tail_offset, source)
         await exchange.start(200, [(b"content-type", EVENT_STREAM), *_STREAM_HEADERS, *headers])
         self._metrics.streams += 1

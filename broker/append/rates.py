@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import ReadLimits, ReadResult
+from fencelog.broker.read.stored import ReadLimits, ReadResult, answered
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -110,11 +110,11 @@ class DispatchLimit:
             max_bytes = min(max_bytes, max(1, int(size.tokens)))
         return ReadLimits(max_messages, max_bytes, wait_ms)
 
-    def charge(self, result: ReadResult) -> None:
-        """Count the messages and bytes that a read has returned."""
+    def charge(self, result: ReadResult, offset: int, max_messages: int | None) -> None:
+        """Count what is answered of a read's result, see ``answered``: not what was asked for, and
+        not the rest of the batches that had to be read for it."""
         if result.entries:
-            messages = sum(stored.count for stored in result.entries)
-            self.take(messages, sum(len(stored.batch) for stored in result.entries))
+            self.take(*answered(result.entries, offset, max_messages))
 
     def take(self, messages: int, size: int) -> None:
         """Count messages and bytes that were delivered."""

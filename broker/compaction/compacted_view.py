@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from fencelog.broker.append.rates import DispatchRate
+from fencelog.broker.append.rates import DispatchLimit, DispatchRate
 from fencelog.broker.compaction.compacted_entry import read_compacted
 from fencelog.broker.ledger_list.ledger_list import Compacted
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -105,13 +105,18 @@ class CompactedView:
         """Read as ``PartitionLog.read``; batches may have gaps in them and between them. Raises
         OFFSET_TRIMMED also where the log was trimmed between the view's horizon and its own
         start."""
-        dispatch = self._rate.limit
+        asked, dispatch = limits, self._rate.limit
         if dispatch is not None:
-            limits = await dispatch.admit(limits)
+            limits = await dispatch.admit(asked)
         result = await self.fetch(offset, limits)
         if dispatch is not None:
-            dispatch.charge(result)
+            dispatch.charge(result, offset, asked.max_messages)
         return result
+
+    @property
+    def dispatch_limit(self) -> DispatchLimit | None:
+        """The limit of the rate of reads, for who reads by ``fetch``; None: there is none."""
+        return self._rate.limit
 
     async def fetch(self, offset: int, limits: ReadLimits) -> ReadResult:
         """Read as ``read`` does, without a rate limit."""

@@ -11,6 +11,7 @@ from typing import Any
 from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.append.pending_bytes import PendingBytes
+from fencelog.broker.append.rates import DispatchLimit
 from fencelog.broker.cluster.event_recorder import NO_EVENTS, PartitionEvents
 from fencelog.broker.commits.commits import Commits
 from fencelog.broker.compaction.compacted_view import CompactedView
@@ -84,6 +85,8 @@ class PartitionLog:
         self.terminate = parts.writer.terminate
         """Terminate the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
+        self.fetch = parts.reader.read
+        """Read as ``read`` does, without a rate limit."""
         self.append_message = pipeline.append_message
         """Append one message, if its conditions hold. The future gives ``AppendResult`` once the
         message is durable, in log order. It fails with FencelogError: APPEND_UNKNOWN (it may be in
@@ -234,18 +237,24 @@ class PartitionLog:
         return self._pipeline.pending_bytes
 
     async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
-        """Return batches from the one that holds ``offset``; see ``LogReader.read``.
+        """Return batches from the one that holds ``offset``; see ``LogReader.read``. The rate of
+        reads counts no more than ``max_messages`` from ``offset`` on.
 
         Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER,
         DRAINING.
         """
-        dispatch = self._dispatch.limit
+        asked, dispatch = limits, self._dispatch.limit
         if dispatch is not None:
-            limits = await dispatch.admit(limits)
+            limits = await dispatch.admit(asked)
         result = await self._reader.read(offset, limits)
         if dispatch is not None:
-            dispatch.charge(result)
+            dispatch.charge(result, offset, asked.max_messages)
         return result
+
+    @property
+    def dispatch_limit(self) -> DispatchLimit | None:
+        """The limit of the rate of reads, for who reads by ``fetch``; None: there is none."""
+        return self._dispatch.limit
 
     @property
     def is_terminated(self) -> bool:

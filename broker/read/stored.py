@@ -89,6 +89,21 @@ class ReadResult:
     tail_offset: int
 
 
+def answered(
+    batches: Sequence[StoredBatch], offset: int, max_messages: int | None
+) -> tuple[int, int]:
+    """Return how much of a read's batches its answer has: the messages from ``offset`` on, up to
+    ``max_messages``, with their share of the bytes. None: the batches are answered whole."""
+    if max_messages is None:
+        return sum(batch.count for batch in batches), sum(len(batch.batch) for batch in batches)
+    messages = size = 0
+    for batch in batches:
+        count = min(batch.messages_from(offset), max_messages - messages)
+        messages += count
+        size += -(-len(batch.batch) * count // batch.count)  # rounded up: no message is free
+    return messages, size
+
+
 def take(batches: Sequence[StoredBatch], offset: int, limits: ReadLimits) -> list[StoredBatch]:
     """Return the batches, in order, from the one that holds ``offset`` (or the next message after
     it), until the limits are reached; at least one, if there is one."""

@@ -15,6 +15,7 @@ from fencelog.api.server.limits import MAX_CONNECTIONS
 from fencelog.api.server.serve import HttpServer, bind
 from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.append.pending import AppendResult, message_size
+from fencelog.broker.append.rates import DispatchLimit
 from fencelog.broker.broker import Broker
 from fencelog.broker.cluster.event_recorder import EventRecorder
 from fencelog.broker.config import BrokerConfig
@@ -44,6 +45,7 @@ class FakeLog:
         self.is_serving = True
         self.entries: list[StoredBatch] = []
         self.is_terminated = False
+        self.dispatch_limit: DispatchLimit | None = None
         self.followed: list[Contexts] = []
         self.earliest_offset = 0
         self.tail_offset = 0
@@ -89,6 +91,9 @@ class FakeLog:
         return future
 
     async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
+        return await self.fetch(offset, limits)
+
+    async def fetch(self, offset: int, limits: ReadLimits) -> ReadResult:
         max_messages, max_bytes, wait_ms = limits
         if offset > self.tail_offset:
             raise FencelogError(

@@ -13,6 +13,7 @@ from fencelog.api.http.asgi import ClientGone, Exchange
 from fencelog.api.read import answers as read_answers
 from fencelog.api.read.answers import PIECE_BYTES, Answers, respond
 from fencelog.api.server.app import Application
+from fencelog.broker.append.rates import DispatchLimit, Rate
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
@@ -130,8 +131,9 @@ class Source:
 
     earliest_offset, tail_offset = 0, 1000
     is_terminated = False
+    dispatch_limit: DispatchLimit | None = None
 
-    async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
+    async def fetch(self, offset: int, limits: ReadLimits) -> ReadResult:
         count = limits.max_messages
         batches = [StoredBatch(offset + n, 1, 0, memoryview(bytes(1000))) for n in range(count)]
         return ReadResult(batches, offset + count, self.tail_offset)
@@ -196,8 +198,9 @@ async def test_what_answers_hold_is_bounded(
     assert await waiting == 5
 
 
-async def hold_and_count(answers: Answers, count: int) -> int:
-    async with held(answers, count, "b") as result:
+async def hold_and_count(answers: Answers, count: int, source: Source | None = None) -> int:
+    limits = ReadLimits(count, max_bytes=1 << 20, wait_ms=1000)
+    async with answers.read(source or Source(), 0, limits, who="b") as result:
         return len(result.entries)
 
 
@@ -205,11 +208,11 @@ async def test_a_read_that_fails_after_its_wait_gives_its_share_back() -> None:
     class Failing(Source):
         reads = 0
 
-        async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
+        async def fetch(self, offset: int, limits: ReadLimits) -> ReadResult:
             self.reads += 1
             if self.reads == 2:
                 raise FencelogError(ErrorCode.OFFSET_TRIMMED, "trimmed meanwhile")
-            return await super().read(offset, limits)
+            return await super().fetch(offset, limits)
 
     answers = Answers(limit=10_000)
 
@@ -225,6 +228,23 @@ async def test_a_read_that_fails_after_its_wait_gives_its_share_back() -> None:
         await failing
     async with held(answers, 10):
         pass
+
+
+async def test_a_read_that_waits_for_memory_counts_once() -> None:
+    """It was allowed before it waited: what others read meanwhile does not refuse it."""
+    rate = Rate(10, None, clock=lambda: 0.0)
+    source = Source()
+    source.dispatch_limit = DispatchLimit(rate)
+    messages = rate.messages
+    assert messages is not None
+    answers = Answers(limit=10_000)
+    async with held(answers, 9):
+        waiting = asyncio.create_task(hold_and_count(answers, 5, source))
+        await asyncio.sleep(0)
+        assert (waiting.done(), messages.tokens) == (False, 10)
+        rate.take(11, 0)
+    assert await waiting == 5
+    assert messages.tokens == 10 - 11 - 5
 
 
 async def test_answers_that_begin_at_the_same_time_take_turns_from_the_first_step_on() -> None:

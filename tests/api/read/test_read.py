@@ -307,7 +307,7 @@ class TestEventStream:
             assert len(await events(answer.aiter_lines(), 3)) == 3
         async with http.stream("GET", URL, params={"from": "latest"}, headers=EVENTS) as answer:
             await log.readers_are(1)
-            monkeypatch.setattr(log, "read", lost)
+            monkeypatch.setattr(log, "fetch", lost)
             log.append_message(Message(b"ten"))
             found = await events(answer.aiter_lines(), 99)
         assert found[-1]["event"] == "problem"

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fencelog.broker.append import admission
-from fencelog.broker.append.rates import Rate, TokenBucket
+from fencelog.broker.append.rates import DispatchLimit, Rate, TokenBucket
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits
+from fencelog.broker.read.stored import (
+    ONE_MESSAGE,
+    CompactedBatch,
+    ReadLimits,
+    ReadResult,
+    StoredBatch,
+)
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
@@ -94,6 +101,36 @@ async def test_reads_wait_for_the_rate_or_are_refused(stage: Stage) -> None:
     with pytest.raises(FencelogError) as raised:
         await log.subscriptions.pull(SUBSCRIPTION, "c", max_messages=5, max_bytes=1000)
     assert raised.value.code is ErrorCode.RATE_LIMITED
+
+
+@pytest.mark.parametrize(
+    ("offset", "max_messages", "messages", "size"),
+    [(0, 3, 3, 75), (8, 3, 3, 98), (8, 1000, 13, 400), (15, 1000, 6, 173), (15, None, 21, 600)],
+)
+def test_a_read_is_charged_what_it_answers(
+    offset: int, max_messages: int | None, messages: int, size: int
+) -> None:
+    """Its bytes are their share of the batches; the last batch has gaps."""
+    columns = array("q", [30]), array("q", [0])
+    batches = [
+        StoredBatch(0, 8, 0, memoryview(bytes(200))),
+        StoredBatch(8, 12, 0, memoryview(bytes(390))),
+        CompactedBatch(30, 1, 0, memoryview(bytes(10)), *columns),
+    ]
+    rate = Rate(1000, 1000, Clock())
+    DispatchLimit(rate).charge(ReadResult(batches, 31, 31), offset, max_messages)
+    assert rate.messages is not None
+    assert rate.bytes is not None
+    assert (1000 - rate.messages.tokens, 1000 - rate.bytes.tokens) == (messages, size)
+
+
+async def test_a_log_charges_a_read_of_one_message_as_one(stage: Stage) -> None:
+    log = await stage.open(policy=Policy(dispatch_messages_per_s=100))
+    batch = encode_values([b"a"] * 5000)
+    await log.append_batch(batch, check_batch(batch))
+    for source in (log, log.compaction.view):
+        for _ in range(3):
+            assert (await source.read(7, ONE_MESSAGE)).next_offset == 5000
 
 
 async def test_a_read_gets_no_more_than_there_is(stage: Stage) -> None:
