@@ -112,8 +112,27 @@ class Read:
     async def _answer(
         self, exchange: Exchange, source: Source, request: ReadRequest, target: Target
     ) -> None:
-        start = await start_offset(source, request)
         limits = ReadLimits(request.limit or 1, request.max_bytes, request.wait_ms)
+        start = await start_offset(source, request)
+        now_s = asyncio.get_running_loop().time
+        begin_s = now_s()
+        try:
+            await self._answer_from(start, limits, exchange, source, request, target)
+        except FencelogError as error:  # of a trim: before anything was sent
+            start = await start_after_trim(source, request, error)
+            left_ms = max(0, limits.wait_ms - int((now_s() - begin_s) * 1000))
+            limits = limits._replace(wait_ms=left_ms)
+            await self._answer_from(start, limits, exchange, source, request, target)
+
+    async def _answer_from(
+        self,
+        start: int,
+        limits: ReadLimits,
+        exchange: Exchange,
+        source: Source,
+        request: ReadRequest,
+        target: Target,
+    ) -> None:
         whole = request.media_type == BATCH
         async with self._answers.read(
             source, start, limits, who=target, whole_batches=whole
@@ -143,7 +162,11 @@ class Read:
         """Send events until ``limit`` messages were sent, the client goes, or a problem ends it."""
         offset = await start_offset(source, request)
         # 410 and 416 before the status goes. The rate is for what is sent: a stream waits for it.
-        await source.fetch(offset, ONE_MESSAGE)
+        try:
+            await source.fetch(offset, ONE_MESSAGE)
+        except FencelogError as error:
+            offset = await start_after_trim(source, request, error)
+            await source.fetch(offset, ONE_MESSAGE)
         headers = position_headers(offset, source.tail_offset, source)
         await exchange.start(200, [(b"content-type", EVENT_STREAM), *_STREAM_HEADERS, *headers])
         self._metrics.streams += 1
@@ -251,6 +274,17 @@ async def start_offset(source: Source, request: ReadRequest) -> int:
     if isinstance(request.start, Time):
         return await source.offset_for_time(request.start.us)
     return request.start
+
+
+async def start_after_trim(source: Source, request: ReadRequest, error: FencelogError) -> int:
+    """Return the offset at which a read begins whose first start was trimmed while it waited, if
+    the client did not name that offset. Raises ``error`` otherwise, and as ``start_offset``."""
+    if error.code is not ErrorCode.OFFSET_TRIMMED or isinstance(request.start, int):
+        raise error
+    if request.start is NamedPosition.LATEST:  # the tail of now would skip what came since
+        earliest: int = error.extra["earliest_offset"]
+        return earliest
+    return await start_offset(source, request)
 
 
 def end_offset(result: ReadResult, *, start: int, request: ReadRequest) -> int:

@@ -14,6 +14,7 @@ from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -98,6 +99,71 @@ async def test_reads_begin_at_a_time(raw: httpx.AsyncClient) -> None:
     assert (offsets(answer), answer.headers["next-offset"]) == ([], "6")
     head = await raw.head(f"{PARTITION}/messages", params={"from_time": 1100})
     assert head.headers["next-offset"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("query", "cut", "first"),
+    [("from=earliest", 3, 3), ("from_time=1001", 3, 3), ("from=latest", 7, 7)],
+)
+@pytest.mark.parametrize(
+    "accept", ["application/json", "application/vnd.fencelog.batch", "text/event-stream"]
+)
+async def test_a_start_that_was_trimmed_meanwhile_is_found_again(
+    broker: Broker,
+    raw: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    cut: int,
+    first: int,
+    accept: str,
+) -> None:
+    """The client named no offset. What came after the tail that it asked for is not skipped."""
+    log = await broker.partition(T, 0)
+    fetch = log.fetch
+
+    async def late(offset: int, limits: ReadLimits) -> ReadResult:
+        monkeypatch.undo()
+        for _ in range(3):
+            await append(broker, "e")
+        log._reader.trim(cut)
+        return await fetch(offset, limits)
+
+    monkeypatch.setattr(log, "fetch", late)
+    url = f"{PARTITION}/messages?limit=1&{query}"
+    answer = await raw.get(url, headers={"accept": accept})
+    assert answer.status_code == 200, answer.text
+    if accept == "text/event-stream":
+        assert f"\nid: {first}\n" in answer.text
+    else:
+        assert answer.headers["start-offset"] == str(first)
+
+
+@pytest.mark.parametrize(
+    ("query", "fetches"), [("from=earliest", 2), ("from=latest", 2), ("from=0", 1)]
+)
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+async def test_a_start_is_found_again_once_and_only_if_it_was_not_named(
+    broker: Broker,
+    raw: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    fetches: int,
+    accept: str,
+) -> None:
+    log = await broker.partition(T, 0)
+    fetch = log.fetch
+    asked: list[int] = []
+
+    async def too_late(offset: int, limits: ReadLimits) -> ReadResult:
+        asked.append(offset)
+        await append(broker, "e")
+        log._reader.trim(offset + 1)
+        return await fetch(offset, limits)
+
+    monkeypatch.setattr(log, "fetch", too_late)
+    answer = await raw.get(f"{PARTITION}/messages?{query}", headers={"accept": accept})
+    assert (answer.status_code, answer.json()["code"]) == (410, "offset_trimmed")
+    assert len(asked) == fetches
 
 
 @pytest.mark.parametrize(
