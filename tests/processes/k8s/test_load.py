@@ -12,10 +12,18 @@ from fencelog.api.client import FencelogClient
 from fencelog.api.drills.harness.account import Attempt
 from fencelog.api.local_cluster.child_process import ChildProcess
 from tests.processes.k8s.load import PARTITIONS, Load
+from tests.support.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.processes
 
 TOPIC = "default/load"
+
+
+@pytest.fixture(autouse=True)
+def patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that a pause of the machine gives no error: the tests say which ones there are."""
+    for limit in ("TIMEOUT_S", "CONNECT_TIMEOUT_S"):
+        monkeypatch.setattr(f"tests.processes.k8s.load.{limit}", PATIENCE_S)
 
 
 async def test_every_message_is_accounted_for(tmp_path: Path) -> None:
@@ -30,7 +38,7 @@ async def test_every_message_is_accounted_for(tmp_path: Path) -> None:
             await load.connect(stack)
 
             await load.begin()
-            await asyncio.sleep(1.5)
+            await until(lambda: load.window.acknowledged >= 10 * len(load.clients))
             report = await load.end()
             assert report["errors"] == {}
             assert {gap["client"] for gap in report["gaps"]} == {
@@ -44,7 +52,7 @@ async def test_every_message_is_accounted_for(tmp_path: Path) -> None:
 
             # The same clients go on in the next window.
             await load.begin()
-            await asyncio.sleep(0.5)
+            await until(lambda: load.window.acknowledged > 0)
             assert (await load.end())["acknowledged"] > 0
             again = await load.verify()
             assert again["is_clean"] is True
@@ -63,6 +71,7 @@ async def test_errors_of_a_service_that_is_gone_are_counted() -> None:
         await load.connect(stack)
         await load.begin()
         await asyncio.sleep(0.3)
+        await until(lambda: len(load.window.errors) == 2)
         report = await load.end()
     assert report["acknowledged"] == 0
     assert set(report["errors"]) == {"client: no_owner", "http: no_owner"}
