@@ -24,9 +24,15 @@ async def server(open_bookie: OpenBookie) -> AsyncIterator[BookieServer]:
     await server.close()
 
 
+def patient_client(server: BookieServer) -> TcpBookieClient:
+    """Return a client whose time for an answer no pause of this process uses up."""
+    timeout_ms = round(PATIENCE_S * 1000)
+    return TcpBookieClient(server.bookie.bookie_id, server.address, timeout_ms=timeout_ms)
+
+
 @pytest.fixture
 async def client(server: BookieServer) -> AsyncIterator[TcpBookieClient]:
-    client = TcpBookieClient(server.bookie.bookie_id, server.address)
+    client = patient_client(server)
     yield client
     await client.close()
 
@@ -91,7 +97,7 @@ async def test_long_polls_end_with_their_connection(
     server: BookieServer, client: TcpBookieClient, requests: Requests
 ) -> None:
     waiting = polls(client, 1, 3)
-    other = TcpBookieClient(server.bookie.bookie_id, server.address)
+    other = patient_client(server)
     (others,) = polls(other, 1, 1)
     await requests.until(lambda: server.bookie.shards[0].lacs._waits == 4)
     await client.close()
