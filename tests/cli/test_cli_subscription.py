@@ -12,6 +12,7 @@ import pytest
 from fencelog.api.cli.main import run
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import fencelog_command
+from tests.support.until import PATIENCE_S
 
 
 @pytest.fixture
@@ -46,7 +47,8 @@ class Cli:
 def append(service: str, topic: str, *lines: str) -> None:
     for line in lines:
         path = f"{service}/v1/topics/{topic}/messages"
-        httpx.post(path, content=line.encode(), trust_env=False).raise_for_status()
+        posted = httpx.post(path, content=line.encode(), trust_env=False, timeout=PATIENCE_S)
+        posted.raise_for_status()
 
 
 def test_from_creation_to_deletion(cli: Cli, service: str, topic: str) -> None:

@@ -257,10 +257,13 @@ async def test_a_message_for_later_is_handed_out_when_it_is_due(two: list[Site])
     await subscribe(a)
     times = await ok(await a.http.post(f"{a.topic}/messages?partition=0", content=b"now"))
     due = times["publish_time"] + 400_000
-    later = Message(b"later", None, None, (("fencelog-deliver-at", b"%d" % due),))
-    await append(a, later)
-    assert texts(await pull_all(a)) == ["now"]
-    assert texts(await pull(a, wait=5)) == ["later"]
+    for text, due_us in ((b"soon", due), (b"much later", due + 3_600_000_000)):
+        header = ("fencelog-deliver-at", b"%d" % due_us)
+        await append(a, Message(text, None, None, (header,)))
+    assert texts(await pull(a, max=1)) == ["now"]
+    assert texts(await pull(a, wait=50)) == ["soon"]
+    assert a.broker.host.now_us() >= due
+    assert await pull_all(a) == []
 
 
 async def test_events_are_messages_with_leases(two: list[Site]) -> None:

@@ -15,7 +15,7 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.record_batch import Message
 from tests.api.admin.doctor.sick_cluster import put_topic, sick_cluster
 from tests.support.subscription_service import Service, Site, ok, running
-from tests.support.until import PATIENCE_S, until_found
+from tests.support.until import PATIENCE_S, until, until_found
 
 EVENTS = "/v1/admin/events"
 Json = dict[str, Any]
@@ -30,11 +30,17 @@ async def recording(service: Service, *names: str) -> list[Site]:
     return [await service.site(name, record_events=True) for name in names]
 
 
+async def settled(*sites: Site) -> None:
+    """Wait until all that these brokers have recorded is in the topic of events, their takeovers of
+    it too. ``flush`` waits for a moment only."""
+    await until(lambda: all(site.broker.events._settled.is_set() for site in sites))
+
+
 async def record(site: Site, count: int, kind: EventKind = EventKind.ROLL) -> None:
     """Record events of a broker, and wait until they are durable."""
     for number in range(count):
         site.broker.events.record(kind, topic=site.name, partition=0, number=number)
-    await site.broker.events.flush()
+    await settled(site)
 
 
 async def test_a_cluster_without_events_has_an_empty_timeline() -> None:
@@ -49,8 +55,7 @@ async def test_a_cluster_without_events_has_an_empty_timeline() -> None:
 async def test_any_broker_shows_what_every_broker_has_recorded() -> None:
     async with running() as service:
         first, second = await service.topic(await recording(service, "a", "b"))
-        for site in (first, second):
-            await site.broker.events.flush()
+        await settled(first, second)
         shown = [await events(site) for site in (first, second)]
         assert shown[0] == shown[1]
         found = [e for e in shown[0]["events"] if e["topic"] == str(first.name)]
@@ -150,8 +155,7 @@ async def test_until_ends_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_follower_gets_the_next_event_as_it_comes() -> None:
     async with running() as service:
         first, second = await service.topic(await recording(service, "a", "b"))
-        for site in (first, second):
-            await site.broker.events.flush()
+        await settled(first, second)
         end = (await events(first))["newer"]
         for site in (first, second):  # one of them does not own the topic of events
             waiting = asyncio.create_task(events(site, after=end, wait=20, kind="trim"))
@@ -168,7 +172,7 @@ async def test_a_follower_gets_the_next_event_as_it_comes() -> None:
 async def test_a_message_that_is_no_event_is_left_out() -> None:
     async with running() as service:
         (site,) = await service.topic(await recording(service, "a"))
-        await site.broker.events.flush()
+        await settled(site)
         log = await site.broker.partition(EVENTS_TOPIC, 0)
         for value in (b"hello", b'{"time_us": 1, "kind": "eclipse", "broker_id": "moon"}'):
             await log.append_message(Message(value))
@@ -181,7 +185,7 @@ async def test_a_topic_of_events_that_is_there_keeps_its_settings() -> None:
         (site,) = await recording(service, "a")
         await site.broker.topics.create(EVENTS_TOPIC, TopicConfig(2, {"retention_ms": 60_000}))
         await service.topic([site])
-        await site.broker.events.flush()
+        await settled(site)
         assert {e["kind"] for e in (await events(site))["events"]} == {"takeover"}
         info = await site.broker.topics.get(EVENTS_TOPIC)
         assert info.config == TopicConfig(2, {"retention_ms": 60_000})
