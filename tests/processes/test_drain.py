@@ -20,12 +20,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 TOPIC = "default/moving"
 PARTITIONS = 8
 
-SESSION_MS = 60_000
-"""The longest that ZooKeeper allows: who waits for the end of one waits longer than any pause."""
-
-GAP_S = SESSION_MS / 1000 / 4
-"""The longest that a producer waits between two acknowledgements on a busy machine: not for the end
-of a session."""
+GAP_S = 3.0
+"""Generous: the longest that a producer waits between two acknowledgements on a busy machine."""
 
 
 @dataclass
@@ -73,7 +69,7 @@ async def move_about(url: str) -> None:
 
 
 async def test_nothing_is_lost_and_nobody_waits_long_when_brokers_leave(tmp_path: Path) -> None:
-    config = ClusterConfig(tmp_path, brokers=3, http_port=0, session_ms=SESSION_MS)
+    config = ClusterConfig(tmp_path, brokers=3, http_port=0)
     async with running_cluster(config) as cluster, FencelogClient(cluster.urls) as admin:
         await admin.create_topic(TOPIC, partitions=PARTITIONS)
         stop = asyncio.Event()

@@ -90,6 +90,7 @@ async def test_zookeeper_that_is_away(cluster: Cluster) -> None:
     await drill(cluster, "zookeeper-restart", script)
 
 
+@pytest.mark.timeout(120)
 async def test_a_restart_of_everything(cluster: Cluster) -> None:
     async def script(cluster: Cluster, drill: Any) -> None:
         await restart_all(cluster, drill, 0.1)
@@ -108,7 +109,7 @@ async def test_a_cluster_that_is_there_keeps_nothing_of_a_drill(cluster: Cluster
     async def run(*arguments: str) -> dict[str, Any]:
         command = (*arguments, "--cluster", ",".join(cluster.urls), "--json")
         done = await asyncio.get_running_loop().run_in_executor(
-            None, lambda: fencelog("drill", *command, timeout_s=120)
+            None, lambda: fencelog("drill", *command, timeout_s=50)
         )
         assert done.returncode == 0, done
         report: dict[str, Any] = json.loads(done.stdout)

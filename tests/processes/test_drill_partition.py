@@ -12,8 +12,9 @@ from tests.support.fencelog_cli import complaint, fencelog
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 
+@pytest.mark.timeout(120)
 def test_an_owner_that_is_cut_off() -> None:
-    done = fencelog("drill", "partition", "--session-ms", "1000", "--json", timeout_s=280)
+    done = fencelog("drill", "partition", "--session-ms", "1000", "--json", timeout_s=110)
     if done.returncode == 1 and b"cannot make a" in done.stderr:
         pytest.skip(complaint(done))
     assert done.returncode == 0, done

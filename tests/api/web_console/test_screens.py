@@ -4,7 +4,6 @@ it shows when there is nothing, or nothing answers."""
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import httpx
@@ -37,9 +36,6 @@ ELEMENTS = (
 """All custom elements, without what their names begin with."""
 
 FAILURE_SHOWN_MS = 3000
-
-ATTEMPTS = 3
-"""A change is on the page in time at the best of so many: other processes share the machine."""
 
 SETTLED_S = 0.4
 """The time after which a page has asked for all that it opens with."""
@@ -227,15 +223,9 @@ async def test_the_tail_moves_while_one_looks(open_page: OpenPage, service: str)
             confirmed = page.locator("dt", has_text="Last confirmed entry").locator("+ dd")
             await expect(page.locator("svg")).to_contain_text("tail 1:")
             await expect(confirmed).to_have_text("0")
-            took: list[float] = []
-            while len(took) < ATTEMPTS and min(took, default=FAILURE_SHOWN_MS) >= FAILURE_SHOWN_MS:
-                before = 1 + len(took)
-                (await http.post(f"{topic}/messages", content="y")).raise_for_status()
-                began_s = time.monotonic()
-                await expect(page.locator("svg")).to_contain_text(f"tail {before + 1}:")
-                await expect(confirmed).to_have_text(str(before))
-                took.append((time.monotonic() - began_s) * 1000)
-            assert min(took) < FAILURE_SHOWN_MS, took
+            (await http.post(f"{topic}/messages", content="y")).raise_for_status()
+            await expect(page.locator("svg")).to_contain_text("tail 2:", timeout=FAILURE_SHOWN_MS)
+            await expect(confirmed).to_have_text("1", timeout=FAILURE_SHOWN_MS)
 
 
 async def test_subscriptions_that_the_picture_has_no_room_for_are_counted(
@@ -440,14 +430,7 @@ async def test_loading_and_failed_are_two_pictures(open_page: OpenPage) -> None:
 async def test_a_broker_that_is_gone_shows_within_three_seconds(open_page: OpenPage) -> None:
     async with open_page(PARTITION, expects=("Failed to load",)) as page:
         await page.wait_for_selector(".seg")
+        await page.route("**/v1/**", lambda route: route.abort())
         old = page.locator("[data-picture=failed]")
-        took: list[float] = []
-        while len(took) < ATTEMPTS and min(took, default=FAILURE_SHOWN_MS) >= FAILURE_SHOWN_MS:
-            await page.unroute("**/v1/**")
-            await expect(old).to_have_count(0)
-            await page.route("**/v1/**", lambda route: route.abort())
-            began_s = time.monotonic()
-            await expect(old).to_contain_text("This is old")
-            took.append((time.monotonic() - began_s) * 1000)
-            assert await page.locator(".seg").count() > 0
-        assert min(took) < FAILURE_SHOWN_MS, took
+        await expect(old).to_contain_text("This is old", timeout=FAILURE_SHOWN_MS)
+        assert await page.locator(".seg").count() > 0
