@@ -13,7 +13,6 @@ from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.ledgers.host import SystemHost
 from tests.support.fencelog_cli import fencelog
-from tests.support.until import until_found
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
@@ -30,14 +29,6 @@ async def takeovers(cluster: Cluster, *options: str) -> list[dict[str, Any]]:
     return [json.loads(each) for each in done.stdout.splitlines()]
 
 
-async def until_there_are(count: int, cluster: Cluster, *options: str) -> list[dict[str, Any]]:
-    async def enough() -> list[dict[str, Any]] | None:
-        found = await takeovers(cluster, *options)
-        return found if len(found) >= count else None
-
-    return await until_found(enough)
-
-
 async def test_a_killed_owner_and_the_one_that_follows_it_are_named(tmp_path: Path) -> None:
     config = ClusterConfig(tmp_path, brokers=2, http_port=0)
     async with running_cluster(config) as cluster, FencelogClient(cluster.urls) as client:
@@ -45,13 +36,17 @@ async def test_a_killed_owner_and_the_one_that_follows_it_are_named(tmp_path: Pa
         await client.append(TOPIC, b"before", partition=0)
         (owner,) = await client.owners(TOPIC)
         victim = cluster.broker_at(owner["url"])
-        await until_there_are(1, cluster)
+        async with asyncio.timeout(10):
+            while len(await takeovers(cluster)) < 1:  # noqa: ASYNC110 - a command
+                await asyncio.sleep(0.1)
         killed_us = SystemHost().now_us()
         await victim.kill()
-        # An append that was on its way to the owner may be of unknown outcome; this one has not
-        # been sent yet.
-        await client.append(TOPIC, b"after", partition=0)
-        found = await until_there_are(2, cluster, "--since", "10m")
+        async with asyncio.timeout(30):
+            # An append that was on its way to the owner may be of unknown outcome; this one has
+            # not been sent yet.
+            await client.append(TOPIC, b"after", partition=0)
+            while len(found := await takeovers(cluster, "--since", "10m")) < 2:  # noqa: ASYNC110 - a command
+                await asyncio.sleep(0.1)
         taken_us = SystemHost().now_us()
         survivor = next(broker for broker in cluster.brokers if broker.is_running)
         first, second = found
@@ -71,7 +66,9 @@ async def test_a_drain_hands_over_and_says_so(tmp_path: Path) -> None:
         (owner,) = await client.owners(TOPIC)
         victim = cluster.broker_at(owner["url"])
         await victim.stop()
-        found = await until_there_are(2, cluster)
+        async with asyncio.timeout(20):
+            while len(found := await takeovers(cluster)) < 2:  # noqa: ASYNC110 - a command
+                await asyncio.sleep(0.1)
         assert found[1]["from"] == {"broker_id": victim.name, "ended": "released"}
         drained = fencelog("events", "--kind", "drain", "--server", ",".join(cluster.urls))
         begun, done = drained.stdout.decode().splitlines()

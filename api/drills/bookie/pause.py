@@ -24,10 +24,6 @@ PAUSE_S = 1.5 * max(BOOKIE_TIMEOUT_MS, SESSION_TIMEOUT_MS) / 1000
 SETTLE_S = 1.0
 """The time of load before a pause and after the last one."""
 
-LEFT_S = 30.0
-"""The time beyond a pause for the drill to see that the bookie's registration is gone: the drill
-may stand still itself while the session ends, and hears of it late."""
-
 BACK_S = 30.0
 """The time for a continued bookie to be registered again."""
 
@@ -79,9 +75,6 @@ async def _load_and_pause(drill: BookieDrill, writers: Sequence[LedgerLoad], tim
     def is_there(bookie_id: str) -> bool:
         return bookie_id in drill.bookies.available()
 
-    def is_gone(bookie_id: str) -> bool:
-        return not is_there(bookie_id)
-
     async with task_group() as group:
         for writer in writers:
             group.start_soon(writer.run, is_over.is_set)
@@ -91,8 +84,7 @@ async def _load_and_pause(drill: BookieDrill, writers: Sequence[LedgerLoad], tim
             before = _acknowledged(writers)
             with victim.stopped():
                 await anyio.sleep(PAUSE_S)
-                left_s = await drill.until(partial(is_gone, victim.name), LEFT_S)
-            seen.all_left &= left_s is not None
+            seen.all_left &= not is_there(victim.name)
             during = _acknowledged(writers) - before
             least = seen.least_acknowledged
             seen.least_acknowledged = during if least is None else min(during, least)
