@@ -11,7 +11,9 @@ end it.
 
 Leases are extended for as long as a message is held. Acknowledgements are gathered: while some are
 in flight, the next ones wait and go together. At the end of the block those in flight are waited
-for, and messages that were not acknowledged are given back at once.
+for, and messages that were not acknowledged are given back at once: as failures, if the loop has
+come to them. After a failure in an exclusive or failover subscription, messages come again in order
+from the first one that is not acknowledged.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import anyio
 from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.broker.limits import MAX_ACK_IDS
+from fencelog.broker.registry.subscription_config import ORDERED
 from fencelog.ledgers.errors import Fault, FencelogError
 from fencelog.ledgers.host import SystemHost
 
@@ -60,6 +63,11 @@ class Consumer:
         self._held: set[str] = set()
         self._acks: list[str] = []
         self._nacks: dict[int | None, list[str]] = {}
+        self._unused: list[str] = []
+        """Messages that the loop has not come to, to be given back."""
+        self._is_ordered = False
+        self._goes_back = False
+        """True from a failure in an ordered subscription on, until the service knows of it."""
         self._given_back = anyio.Event()
         self._sending = anyio.Lock()
         self._group = anyio.create_task_group()
@@ -67,9 +75,9 @@ class Consumer:
         self._failure: FencelogError | None = None
 
     async def __aenter__(self) -> Consumer:
-        if not self._lease_ms:
-            settings = await self._client.subscription(self._topic, self._subscription)
-            self._lease_ms = int(settings["lease_ms"])
+        settings = await self._client.subscription(self._topic, self._subscription)
+        self._lease_ms = self._lease_ms or int(settings["lease_ms"])
+        self._is_ordered = settings["type"] in ORDERED
         await self._group.__aenter__()
         for work in (self._keep_leases, self._give_back):
             self._group.start_soon(self._beside, work)
@@ -83,7 +91,9 @@ class Consumer:
         try:
             await self._group.__aexit__(None, None, None)
         finally:
-            self._nacks.setdefault(0, []).extend(self._held)
+            unused = {message.ack_id for message in self._waiting} & self._held
+            self._unused += sorted(unused)
+            self._nacks.setdefault(0, []).extend(sorted(self._held - unused))
             with anyio.CancelScope(shield=True):
                 await self._beside(self._send)
         if self._failure is not None and kind is None:
@@ -110,9 +120,16 @@ class Consumer:
         self._given_back.set()
 
     def nack(self, message: LeasedMessage, *, delay_ms: int | None = None) -> None:
-        """Refuse a message: it is delivered again after ``delay_ms`` or the backoff."""
+        """Refuse a message: it is delivered again after ``delay_ms`` or the backoff. So is, in an
+        exclusive or failover subscription, all of its partition that is not acknowledged, in
+        order."""
         self._held.discard(message.ack_id)
         self._nacks.setdefault(delay_ms, []).append(message.ack_id)
+        if self._is_ordered:
+            self._goes_back = True
+            of_partition = [m for m in self._waiting if m.partition == message.partition]
+            self._held.difference_update(m.ack_id for m in of_partition)
+            self._waiting = deque(m for m in self._waiting if m.partition != message.partition)
         self._given_back.set()
 
     async def flush(self) -> None:
@@ -124,6 +141,8 @@ class Consumer:
     async def _fill(self) -> None:
         """Pull until there are messages. Raises FencelogError, also one of the work beside it."""
         with anyio.CancelScope() as self._pull:
+            while self._goes_back and self._failure is None:
+                await self._go_back()
             if self._failure is None:
                 messages = await retry_idempotent(
                     lambda: self._client.pull(
@@ -140,6 +159,17 @@ class Consumer:
                 self._waiting.extend(messages)
         if self._failure is not None:
             raise self._failure
+
+    async def _go_back(self) -> None:
+        """Have the failures known before the next pull, which would go on behind them. Raises
+        FencelogError: an error that is not transient."""
+        try:
+            await self._send()
+        except FencelogError as error:
+            if not is_transient(error):
+                raise
+        else:
+            self._goes_back = False
 
     async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do work beside the loop; the first failure is kept, and ends the pull that waits."""
@@ -179,7 +209,8 @@ class Consumer:
                     raise
 
     async def _send(self) -> None:
-        """Send the acks and nacks gathered so far. Those that fail are kept for the next call."""
+        """Send what is to be acknowledged or given back so far. What fails is kept for the next
+        call."""
         async with self._sending:
             await self._send_all()
 
@@ -187,6 +218,7 @@ class Consumer:
         self._given_back = anyio.Event()
         acks, self._acks = self._acks, []
         nacks, self._nacks = self._nacks, {}
+        unused, self._unused = self._unused, []
         client, topic, name = self._client, self._topic, self._subscription
         try:
             while acks:
@@ -199,8 +231,12 @@ class Consumer:
                         partial(client.nack, topic, name, ids, delay_ms=delay_ms)
                     )
                     del nacks[delay_ms][:MAX_ACK_IDS]
+            while ids := unused[:MAX_ACK_IDS]:
+                await retry_idempotent(partial(client.nack, topic, name, ids, failed=False))
+                del unused[:MAX_ACK_IDS]
         finally:
             self._acks = acks + self._acks
+            self._unused = unused + self._unused
             for delay_ms, ids in nacks.items():
                 if ids:
                     self._nacks.setdefault(delay_ms, []).extend(ids)

@@ -135,10 +135,14 @@ class SubscriptionCalls:
         ack_ids: Sequence[str],
         *,
         delay_ms: int | None = None,
+        failed: bool = True,
     ) -> list[str]:
         """Give messages back, to be delivered again after ``delay_ms`` (None: by the subscription's
-        backoff). Return the ids that are stale."""
-        request = {"ack_ids": list(ack_ids), "delay_ms": delay_ms}
+        backoff); those that have not ``failed`` at once, and that counts as no delivery. Return the
+        ids that are stale."""
+        request: dict[str, Any] = {"ack_ids": list(ack_ids), "delay_ms": delay_ms}
+        if not failed:
+            request["failed"] = False
         return await self._stale(topic, subscription, "nack", request)
 
     async def extend(

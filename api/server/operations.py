@@ -266,7 +266,8 @@ SUBSCRIPTIONS = (
     ),
     _verb(
         "nack",
-        "Give messages back. They come again after `delay_ms`.",
+        "Give messages back. They come again after `delay_ms`, or at once and not counted as "
+        "failed with `failed: false`.",
         requests.NackRequest,
         requests.Stale,
     ),

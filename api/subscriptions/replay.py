@@ -32,7 +32,13 @@ from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
 from fencelog.api.subscriptions.owners import Asked, partitions_of
 from fencelog.api.subscriptions.parts import find
 from fencelog.api.subscriptions.pull import PullService
-from fencelog.api.subscriptions.requests import PullRequest, Replayed, ReplayRequest, read_body
+from fencelog.api.subscriptions.requests import (
+    NackRequest,
+    PullRequest,
+    Replayed,
+    ReplayRequest,
+    read_body,
+)
 from fencelog.api.subscriptions.verbs import SubscriptionVerbs, respond
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -141,7 +147,7 @@ class DeadLetterReplay:
             if done:
                 await self._verbs.ack_ids(letters, done)
             if left:
-                await self._verbs.nack_ids(letters, left, 0)
+                await self._verbs.nack_ids(letters, NackRequest(left, 0))
         except FencelogError as error:
             why = why or error
         return len(sent) - len(left), why

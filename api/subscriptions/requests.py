@@ -82,8 +82,12 @@ class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class NackRequest(Struct, forbid_unknown_fields=True, frozen=True):
+    """Messages that are given back. ``failed``: as failures, which are counted, and after a delay;
+    otherwise unused, and at once."""
+
     ack_ids: AckIds
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None
+    failed: bool = True
 
 
 class ExtendRequest(Struct, forbid_unknown_fields=True, frozen=True):

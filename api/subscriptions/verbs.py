@@ -45,6 +45,7 @@ from fencelog.api.subscriptions.requests import (
 )
 from fencelog.api.subscriptions.wait import SubscriptionWaits
 from fencelog.broker.limits import MAX_BODY_BYTES
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -158,24 +159,29 @@ class SubscriptionVerbs:
         return self._owners.ask(asked, partition, Endpoint.ACK, request, local, Acked)
 
     async def nack(self, exchange: Exchange, target: Target) -> None:
-        """Answer 200 ``{"stale"}``: the others are delivered again after ``delay_ms``."""
+        """Answer 200 ``{"stale"}``: the others are delivered again after ``delay_ms``, or at once
+        where they have not ``failed``. Raises BAD_REQUEST for these with a delay."""
         request = await self._read(exchange, NackRequest)
+        if request.delay_ms is not None and not request.failed:
+            detail = "messages that have not failed are delivered again at once"
+            raise FencelogError(ErrorCode.BAD_REQUEST, detail, field="delay_ms")
         asked = await find(self._broker, exchange, target)
-        await respond(exchange, await self.nack_ids(asked, request.ack_ids, request.delay_ms))
+        await respond(exchange, await self.nack_ids(asked, request))
 
-    async def nack_ids(self, asked: Asked, ack_ids: Sequence[str], delay_ms: int | None) -> Stale:
+    async def nack_ids(self, asked: Asked, request: NackRequest) -> Stale:
         """Give messages of any partitions back. Raises STATE_UNKNOWN with ``stale`` and ``failed``
         if some partitions have done it."""
+        delay_ms, failed = request.delay_ms, request.failed
 
         def nack(partition: int, ids: list[str]) -> Coroutine[Any, Any, Stale]:
             async def local(log: PartitionLog) -> Stale:
                 info = asked.subscription.info
-                return Stale(await log.subscriptions.nack(info, ids, delay_ms))
+                return Stale(await log.subscriptions.nack(info, ids, delay_ms, failed=failed))
 
-            part = NackRequest(ids, delay_ms)
+            part = NackRequest(ids, delay_ms, failed)
             return self._owners.ask(asked, partition, Endpoint.NACK, part, local, Stale)
 
-        groups = by_partition(ack_ids, asked)
+        groups = by_partition(request.ack_ids, asked)
         return await self._stale(f"{asked.path}:nack", {p: nack(p, i) for p, i in groups.items()})
 
     async def extend(self, exchange: Exchange, target: Target) -> None:

@@ -127,6 +127,11 @@ class Dispatch(ABC):
         or after a time that grows with the number of their failures; return the messages for which
         that counts as a failure."""
 
+    def release(self, offsets: list[int]) -> None:
+        """Take these messages, which are with a consumer, back: they are delivered again at once,
+        and that is no failure."""
+        self.give_back(offsets)
+
     @abstractmethod
     def give_back(self, offsets: list[int]) -> None:
         """Undo a delivery of these messages, which were just taken: the state is as if none had

@@ -85,6 +85,9 @@ class OrderedDispatch(Dispatch):
         self._rewind()
         return offsets
 
+    def release(self, offsets: list[int]) -> None:
+        self._rewind()
+
     def give_back(self, offsets: list[int]) -> None:
         for offset in offsets:
             self.leases.end(offset)

@@ -104,6 +104,11 @@ class SubscriptionState:
         self.check_dead_letters()
         self.notifier.notify()
 
+    def released(self, offsets: list[int]) -> None:
+        """Deliver these messages, in order, again, which their consumer has not used."""
+        self.dispatch.release(offsets)
+        self.notifier.notify()
+
     def check_dead_letters(self) -> None:
         if self.dispatch.dead_letters:
             self._on_dead_letters(self)

@@ -225,16 +225,24 @@ class Subscriptions(SubscriptionTable):
         return AckResult(1, [])
 
     async def nack(
-        self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
+        self,
+        info: SubscriptionInfo,
+        ack_ids: Sequence[str],
+        delay_ms: int | None = None,
+        *,
+        failed: bool = True,
     ) -> list[str]:
         """Give messages back, to be delivered again after the delay, by default the subscription's
-        backoff. Return the ids of messages that were with no consumer, or with another one. Raises
+        backoff; those that have not ``failed``, since the consumer did not come to them, at once.
+        Return the ids of messages that were with no consumer, or with another one. Raises
         BAD_REQUEST, NO_OWNER."""
         parsed = await self._parsed(info, ack_ids)
         subscription = self._use(info)
         delay_s = None if delay_ms is None else check_delay(delay_ms) / 1000
         offsets, stale = self._leased(subscription, ack_ids, parsed)
-        if offsets:
+        if offsets and not failed:
+            subscription.released(offsets)
+        elif offsets:
             now = self._loop.time()
             subscription.touch(offsets[0], now + info.config.lease_ms / 1000)
             subscription.failed(subscription.dispatch.refuse(offsets, now, delay_s))

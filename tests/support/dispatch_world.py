@@ -129,6 +129,17 @@ class World:
             for offset in list(self.held) if self.is_ordered else leased:
                 self.held.pop(offset, None)
 
+    def release(self, offsets: list[int]) -> None:
+        self.refresh()
+        leased = sorted(o for o in offsets if o in self.dispatch.leases.by_offset)
+        if leased:
+            failures = dict(self.cursor.failures)
+            self.dispatch.release(leased)
+            assert self.cursor.failures == failures
+            for offset in list(self.held) if self.is_ordered else leased:
+                self.held.pop(offset, None)
+            self._check_places()
+
     def lengthen(self, offsets: list[int], lease_s: float = LEASE_S) -> None:
         self.refresh()
         leased = [o for o in offsets if o in self.dispatch.leases.by_offset]

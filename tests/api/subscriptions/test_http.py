@@ -131,6 +131,11 @@ class TestPull:
         assert await verb(one, "nack", ack_ids=[second["ack_id"]], delay_ms=0) == {"stale": []}
         (again,) = await pull(one)
         assert (again["text"], again["attempt"]) == ("y", 2)
+        unused = {"ack_ids": [again["ack_id"]], "failed": False}
+        assert await verb(one, "nack", **unused) == {"stale": []}
+        (again,) = await pull(one)
+        assert (again["text"], again["attempt"]) == ("y", 2)
+        assert await verb(one, "nack", **unused) == {"stale": unused["ack_ids"]}
         both = [first["ack_id"], again["ack_id"]]
         assert await verb(one, "ack", ack_ids=both) == {"acked": 2, "stale": []}
         assert await verb(one, "ack", ack_ids=both) == {"acked": 2, "stale": []}
@@ -355,6 +360,7 @@ class TestAck:
             ("ack", {"ack_ids": ["0-1-0-0-1-0"], "through": ["0-1-0-0-1-0"]}),
             ("ack", {"through": [{"partition": 0, "offset": 0}]}),
             ("nack", {"ack_ids": ["x"]}),
+            ("nack", {"ack_ids": ["0-1-0-0-1-00000000"], "failed": False, "delay_ms": 0}),
             ("extend", {"ack_ids": ["0-1-0-0-1-00000000"]}),
             ("pull", {"max": 0}),
             ("pull", {"wait": 61}),

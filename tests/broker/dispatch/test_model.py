@@ -72,6 +72,10 @@ class Machine(RuleBasedStateMachine):
         self.world.nack(self.some(choices), delay)
 
     @rule(choices=CHOICES)
+    def release(self, choices: list[bool]) -> None:
+        self.world.release(self.some(choices))
+
+    @rule(choices=CHOICES)
     def extend(self, choices: list[bool]) -> None:
         self.world.lengthen(self.some(choices))
 
@@ -131,7 +135,7 @@ def live(kind: str, chance: random.Random) -> None:
                 world.refresh()
             case 5:
                 late = sorted({offset for offset in pulled if chance.random() < 0.3})
-                chance.choice([world.ack, world.nack, world.lengthen])(late)
+                chance.choice([world.ack, world.nack, world.release, world.lengthen])(late)
             case _:
                 if chance.random() < 0.1:
                     world.seek(chance.randint(0, world.tail))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import anyio
@@ -26,6 +27,8 @@ class Calls(SubscriptionCalls):
         self.batches = [[leased(n) for n in batch] for batch in batches]
         self.acks: list[list[str]] = []
         self.nacks: list[tuple[list[str], int | None]] = []
+        self.unused: list[list[str]] = []
+        self.type = "shared"
         self.extended: list[list[str]] = []
         self.stale: list[str] = []
         self.failures: list[FencelogError] = []
@@ -36,7 +39,7 @@ class Calls(SubscriptionCalls):
         self.acknowledged = asyncio.Event()
 
     async def subscription(self, topic: str, subscription: str) -> dict[str, object]:
-        return {"lease_ms": 30}
+        return {"lease_ms": 30, "type": self.type}
 
     async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
         if self.lost_pulls:
@@ -60,10 +63,14 @@ class Calls(SubscriptionCalls):
         ack_ids: Sequence[str],
         *,
         delay_ms: int | None = None,
+        failed: bool = True,
     ) -> list[str]:
         if self.failures:
             raise self.failures.pop(0)
-        self.nacks.append((sorted(ack_ids), delay_ms))
+        if failed:
+            self.nacks.append((sorted(ack_ids), delay_ms))
+        else:
+            self.unused.append(sorted(ack_ids))
         return []
 
     async def extend(
@@ -92,7 +99,8 @@ async def test_what_is_acknowledged_meanwhile_goes_together() -> None:
 
 
 async def test_what_was_not_acknowledged_is_given_back_at_the_end() -> None:
-    calls = Calls(range(4))
+    """What the loop has not come to has not failed."""
+    calls = Calls(range(5))
 
     async def work() -> None:
         async with consume(calls) as messages:
@@ -104,20 +112,22 @@ async def test_what_was_not_acknowledged_is_given_back_at_the_end() -> None:
     with pytest.raises(ValueError, match="no good"):
         await work()
     assert calls.acks == [["id-0"]]
-    assert sorted(calls.nacks) == [(["id-1"], 50), (["id-2", "id-3"], 0)]
+    assert sorted(calls.nacks) == [(["id-1"], 50), (["id-2"], 0)]
+    assert calls.unused == [["id-3", "id-4"]]
 
 
 async def test_what_was_not_acknowledged_is_given_back_when_the_block_is_cancelled() -> None:
-    calls = Calls(range(2))
+    calls = Calls(range(3))
     with anyio.CancelScope() as scope:
         async with consume(calls) as messages:
             messages.ack(await anext(messages))
             scope.cancel()
             await anext(messages)
-            await anext(messages)
+            await messages.flush()
     assert scope.cancelled_caught
     assert calls.acks == [["id-0"]]
     assert calls.nacks == [(["id-1"], 0)]
+    assert calls.unused == [["id-2"]]
 
 
 async def test_leases_are_kept_and_what_was_lost_is_not_handed_out() -> None:
@@ -198,6 +208,33 @@ async def test_what_does_not_pass_ends_the_loop(pauses: list[float], code: Error
         async with consume(calls) as messages:
             await anext(messages)
     assert raised.value.code is code
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_after_a_failure_in_order_nothing_behind_it_is_handed_out(
+    pauses: list[float], kind: str
+) -> None:
+    """The service delivers all that is not acknowledged again, once it knows of the failure."""
+    calls = Calls(range(3))
+    calls.type = kind
+    calls.batches[0].insert(1, replace(leased(9), partition=1))
+    calls.failures = [FencelogError(ErrorCode.NO_OWNER, "away")]
+    async with consume(calls) as messages:
+        messages.nack(await anext(messages), delay_ms=5)
+        other = await anext(messages)
+        assert (other.partition, other.offset) == (1, 9)
+        messages.ack(other)
+        calls.batches.append([leased(n) for n in range(3)])
+        calls.gate.clear()
+        async with asyncio.TaskGroup() as group:
+            coming = group.create_task(messages.__anext__())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            pulled_before = not calls.batches
+            calls.gate.set()
+        assert coming.result().offset == 0
+        assert not pulled_before, "a pull before the service knows of the failure"
+        assert calls.nacks == [(["id-0"], 5)]
 
 
 async def test_a_refusal_whose_answer_is_lost_is_repeated(pauses: list[float]) -> None:

@@ -55,7 +55,8 @@ class Replayer:
                 found = await machine.ask(partial(_read_if_replayed, self._info))
             except (FencelogError, Unreached, Unanswered):
                 found = None
-            if found is not None:
+            # A broker whose metadata lags does not know the dead letter topic yet.
+            if found or (found is not None and not letters.places):
                 letters.check_topic(found)
                 return
             await asyncio.sleep(RETRY_PAUSE_S)

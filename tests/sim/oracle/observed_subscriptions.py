@@ -4,7 +4,7 @@ that call it directly, and by the service's own endpoints (``topics/called_subsc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -198,14 +198,30 @@ class ObservedSubscriptions:
         return result, history.acknowledged(ask, stale, self.instance)
 
     async def nack(
-        self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
+        self,
+        info: SubscriptionInfo,
+        ack_ids: Sequence[str],
+        delay_ms: int | None = None,
+        *,
+        failed: bool = True,
     ) -> list[str]:
         now_s = asyncio.get_running_loop().time()
-        stale = await self._real.nack(info, ack_ids, delay_ms)
+        failures = {} if failed else dict(self._failures())
+        stale = await self._real.nack(info, ack_ids, delay_ms, failed=failed)
         self.history.called_stale(stale, self.instance)
         returned = self.history.named(sorted(set(ack_ids).difference(stale)), self.instance, now_s)
         self.history.refusing(returned, self.instance)
+        if not failed:
+            self.history.log.counts["messages given back unused"] += len(returned)
+            now = self._failures()
+            if counted := [o for o in returned if now.get(o, 0) > failures.get(o, 0)]:
+                self.history.violate(18, f"{counted} were not used, and count as failed")
         return stale
+
+    def _failures(self) -> Mapping[int, int]:
+        """Return how often each message has failed, by offset, in the owner's view."""
+        used = self._real._in_use.get(self.history.info.subscription_id)
+        return {} if used is None else used.dispatch.cursor.failures
 
     async def extend(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int

@@ -90,10 +90,15 @@ class CalledSubscriptions(ObservedSubscriptions):
         )
 
     async def nack(
-        self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
+        self,
+        info: SubscriptionInfo,
+        ack_ids: Sequence[str],
+        delay_ms: int | None = None,
+        *,
+        failed: bool = True,
     ) -> list[str]:
         work = super().nack
-        return await self._once(info, lambda: work(info, ack_ids, delay_ms), list)
+        return await self._once(info, lambda: work(info, ack_ids, delay_ms, failed=failed), list)
 
     async def extend(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int

@@ -81,7 +81,8 @@ class Caller:
             return
         what = chance.random()
         if what < plan.refuses:
-            await self._say("nack", ids, {"ack_ids": ids})
+            failed = self._number % 3 != 0
+            await self._say("nack", ids, {"ack_ids": ids, "failed": failed})
         elif what < plan.refuses + plan.through and self._course.config.type in ORDERED:
             last = {partition_of_ack_id(ack_id): ack_id for ack_id in ids}
             through = list(last.values())

@@ -23,6 +23,10 @@ from tests.sim.topics.reads import READ_BYTES, look_at_tail
 
 WAIT_MS = 100
 
+_UNUSED = 4
+"""What is given back has not failed where its first offset is a multiple of this; what is drawn
+stays the same."""
+
 Work = Callable[[PartitionLog], Coroutine[Any, Any, Any]]
 
 
@@ -183,8 +187,10 @@ class Consumer:
         await self._at(instance).ack_through(self._subscription.info, message.ack_id)
 
     async def _refused(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
+        """Give these back: those from some offsets on as unused."""
         ids = [message.ack_id for message in pulled]
-        await self._at(instance).nack(self._subscription.info, ids)
+        failed = pulled[0].offset % _UNUSED != 0
+        await self._at(instance).nack(self._subscription.info, ids, failed=failed)
 
     async def _extended(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         info = self._subscription.info

@@ -10,6 +10,19 @@ SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "unused-counts-as-failed",
+        "SEMANTICS.md, nacked messages",
+        "Messages that a consumer gives back unused count as failed.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions.nack",
+                "        if offsets and not failed:\n",
+                "        if offsets and failed is None:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "refused-by-an-earlier-delivery",
         "SEMANTICS.md, leases",
         "Who had a message before takes it from the consumer that has it now.",

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
+CONSUMER = "fencelog.api.client.consumer"
 CACHE = "fencelog.broker.read.tail_cache"
 QUEUE = "fencelog.broker.append.queue"
 REPLAY = "fencelog.broker.append.producer_replay"
 SNAPSHOT = "fencelog.broker.append.producer_snapshot"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        # The consumers of histories pull when they have treated all that they got.
+        "unused-is-given-back-as-failed",
+        "SEMANTICS.md, nacked messages",
+        "A consumer that ends reports what it has not come to as failed.",
+        (
+            Edit(
+                CONSUMER,
+                "Consumer._send_all",
+                "partial(client.nack, topic, name, ids, failed=False)",
+                "partial(client.nack, topic, name, ids)",
+            ),
+        ),
+    ),
+    Mutant(
+        "consumer-goes-on-behind-a-failure",
+        "SEMANTICS.md: exclusive, failover",
+        "After a failure in order, a consumer pulls on before its owner knows of the failure.",
+        (
+            Edit(
+                CONSUMER,
+                "Consumer.nack",
+                "            self._goes_back = True\n",
+                "",
+            ),
+        ),
+    ),
     Mutant(
         # It takes 200 committers, or 30 days, and a deletion that fails.
         "trimmed-ledger-joins-again",

@@ -46,6 +46,7 @@ TESTS = {
         "a-cursor-in-memory-holds",
         "later-partitions-from-their-end",
         "refused-by-an-earlier-delivery",
+        "unused-counts-as-failed",
         "later-acks-count-as-durable",
     ),
     "tests/broker/subscriptions/test_replaced_owners.py": (
@@ -316,6 +317,10 @@ TESTS = {
         "no-place-for-a-commit-at-who-was-replaced",
     ),
     "tests/api/produce/test_access.py": ("terms-stay-behind",),
+    "tests/cli/client/test_client_consumer.py": (
+        "consumer-goes-on-behind-a-failure",
+        "unused-is-given-back-as-failed",
+    ),
     "tests/api/routing/test_owner_proxy.py": (
         "unknown-goes-to-the-next-owner",
         "unknown-change-goes-to-the-next-owner",
