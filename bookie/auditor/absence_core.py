@@ -39,7 +39,10 @@ class Absences:
         return Absences(since, now, session_id)
 
     def lost(self, *, grace_s: float, now: float) -> frozenset[str]:
-        """Return the bookies that have been absent for the grace time."""
+        """Return the bookies that have been absent for the grace time; none if the last look is too
+        long ago: an auditor that was suspended has to look first."""
+        if now - self.seen_at > MAX_LOOK_GAP_S:
+            return frozenset()
         return frozenset(b for b, since in self.since.items() if now >= since + grace_s)
 
     def next_lost_at(self, *, grace_s: float, now: float) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +58,13 @@ def test_the_clocks_begin_anew_after_a_time_without_looks() -> None:
     assert absences.since == {"b3": MAX_LOOK_GAP_S + 1}
 
 
+def test_nothing_is_lost_by_a_look_of_long_ago() -> None:
+    """An auditor that was suspended: the bookie may be back."""
+    absences = looked(Absences(), 100.0, "b1", "b2")
+    assert absences.lost(grace_s=5, now=100.0 + MAX_LOOK_GAP_S) == {"b3"}
+    assert absences.lost(grace_s=5, now=100.1 + MAX_LOOK_GAP_S) == frozenset()
+
+
 def test_no_grace_is_no_grace() -> None:
     assert looked(Absences(), 5.0, "b1").lost(grace_s=0, now=5.0) == {"b2", "b3"}
 
@@ -64,5 +73,6 @@ def test_no_grace_is_no_grace() -> None:
 def test_a_bookie_is_lost_at_the_time_that_was_told(since: float, grace_s: float) -> None:
     """To the last bit: an auditor that waits until then must not find that it is too early."""
     absences = looked(Absences(), since, "b1", "b2")
-    due = absences.next_lost_at(grace_s=grace_s, now=since)
-    assert absences.lost(grace_s=grace_s, now=since if due is None else due) == {"b3"}
+    due = absences.next_lost_at(grace_s=grace_s, now=since) or since
+    absences = replace(absences, seen_at=due)  # it has looked meanwhile
+    assert absences.lost(grace_s=grace_s, now=due) == {"b3"}

@@ -28,7 +28,8 @@ from tests.sim.ledgers.cluster import Cluster
 from tests.sim.oracle.history import History
 
 UNSEEN_S = 2.0
-"""The time for which a bookie may be registered without being seen, by a server that lags."""
+"""The time for which a bookie may be registered without being seen, by a server that lags or an
+auditor that was suspended. The clocks of an auditor that has not looked for longer begin anew."""
 
 
 @dataclass(slots=True)

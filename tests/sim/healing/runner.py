@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from fencelog.bookie.auditor import absence_core, auditor
 from fencelog.bookie.auditor.decommission_core import Phase
 from fencelog.bookie.replication.settings import change_settings
 from fencelog.ledgers.errors import FencelogError
@@ -29,7 +30,7 @@ from tests.sim.healing.balance import MACHINE, Balancing, draw_balance_rate
 from tests.sim.healing.ending import HealingEnding
 from tests.sim.healing.faults import HealingFaults, lose
 from tests.sim.healing.mark_truth import left_behind
-from tests.sim.healing.mark_watch import MarkWatch
+from tests.sim.healing.mark_watch import UNSEEN_S, MarkWatch
 from tests.sim.healing.plan import AUDITORS, HEALING_TARGETS, HealingPlan
 from tests.sim.healing.repair_watch import ObservedWorker
 from tests.sim.healing.stories import draw_healing_plan
@@ -40,11 +41,18 @@ from tests.sim.ledgers.workload import Workload
 from tests.sim.oracle.history import History
 from tests.sim.outcome import Result, outcome_of
 from tests.sim.plan.plan import Fault
+from tests.sim.topics.small_limits import Limits, small_limits
 
 Work = Callable[[Session], Coroutine[Any, Any, None]]
 
 BUDGET_S = 1_500.0
 """Virtual seconds that a history may take, its liveness phase included."""
+
+LIMITS: Limits = (
+    (auditor, "REGISTRATION_LOOK_MS", 700),
+    (absence_core, "MAX_LOOK_GAP_S", UNSEEN_S),
+)
+"""Auditors look as often, and start their clocks anew as soon, as suits grace times of seconds."""
 
 RESTART_S = 0.5
 CHECK_MS = 300
@@ -63,7 +71,8 @@ def run_healing_seed(
     engine = Engine(seed)
     engine.trace.verbose = verbose
     play = _Play(engine, plan)
-    return outcome_of(engine, play, chosen, budget_s=BUDGET_S, until_wrong=until_wrong)
+    with small_limits(LIMITS):
+        return outcome_of(engine, play, chosen, budget_s=BUDGET_S, until_wrong=until_wrong)
 
 
 class _Play:

@@ -240,6 +240,13 @@ RARE = (
         ),
     ),
     Mutant(
+        # An auditor has to be suspended between a look and a check of bookies.
+        "lost-by-a-look-of-long-ago",
+        _AUDITOR,
+        "An auditor that was suspended goes by its last look when it goes on.",
+        (Edit(ABSENCES, "Absences.lost", "now - self.seen_at > MAX_LOOK_GAP_S", "False"),),
+    ),
+    Mutant(
         "unreadable-metadata-names-no-bookie",
         _REMOVAL,
         "Metadata that cannot be read does not hold a decommission up.",
@@ -265,6 +272,7 @@ TESTS = {
         "grace-ignored",
         "several-lost-at-once-do-not-wait",
         "absence-of-another-session",
+        "lost-by-a-look-of-long-ago",
     ),
     f"{_FOLDER}/test_auditor.py": ("lost-by-a-lagging-server", "marked-as-far-as-it-went"),
     f"{_FOLDER}/test_cluster_check.py": (
