@@ -25,6 +25,7 @@ from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.broker_services import BrokerServices
+from fencelog.broker.partition.forwards import ForwardedAppends
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
@@ -233,10 +234,11 @@ class Broker:
         slot = self._slots.get((topic, partition))
         return None if slot is None else slot.open_log
 
-    def owner_elsewhere(self, topic: TopicName, partition: int) -> str | None:
-        """Return the URL of the broker that owns a partition, if that is another one and known."""
+    def forwarded_appends(self, topic: TopicName, partition: int) -> ForwardedAppends | None:
+        """Return the single messages in flight to the owner of a partition, if that is another
+        broker and known."""
         slot = self._slots.get((topic, partition))
-        return None if slot is None else slot.owner_elsewhere
+        return None if slot is None else slot.forwarded_appends
 
     async def _slot(self, topic: TopicName, partition: int) -> PartitionSlot:
         info = await self._known.find(topic, partition)

@@ -88,11 +88,13 @@ class Forwarder:
         finally:
             answer.close()
 
-    def append(self, url: str, parts: tuple[bytes, ...]) -> AppendFuture:
+    def append(
+        self, url: str, parts: tuple[bytes, ...], in_flight: set[AppendFuture]
+    ) -> AppendFuture:
         """Append a message (``produce/post.py``) through its owner, at once: the future
-        gets FencelogErrors. Raises FencelogError: OVERLOADED, PAYLOAD_TOO_LARGE (nothing was
-        sent)."""
-        return self._links.append(url, parts)
+        gets FencelogErrors, and is among those ``in_flight`` until then. Raises FencelogError:
+        OVERLOADED, PAYLOAD_TOO_LARGE (nothing was sent)."""
+        return self._links.append(url, parts, in_flight)
 
     async def append_batch(
         self, url: str, path: str, partition: int, batch: bytes

@@ -86,11 +86,12 @@ class Link:
             raise
         return answer
 
-    def append(self, parts: tuple[bytes, ...]) -> AppendFuture:
-        """Send an append; the future gets the errors of ``unanswered``. Raises FencelogError as
-        ``ask`` does."""
+    def append(self, parts: tuple[bytes, ...], in_flight: set[AppendFuture]) -> AppendFuture:
+        """Send an append; the future gets the errors of ``unanswered``, and is among those
+        ``in_flight`` until then. Raises FencelogError as ``ask`` does."""
         future: AppendFuture = self._loop.create_future()
-        self.ask(AppendAnswer(self.url, future), LinkOp.APPEND, parts)
+        self.ask(AppendAnswer(self.url, future, in_flight), LinkOp.APPEND, parts)
+        in_flight.add(future)
         return future
 
     async def close(self) -> None:
@@ -232,9 +233,11 @@ class Links:
         """Return the answer of the broker at this URL, see ``Link.request``."""
         return await self.to(url).request(head, body)
 
-    def append(self, url: str, parts: tuple[bytes, ...]) -> AppendFuture:
+    def append(
+        self, url: str, parts: tuple[bytes, ...], in_flight: set[AppendFuture]
+    ) -> AppendFuture:
         """Append through the broker at this URL, see ``Link.append``."""
-        return self.to(url).append(parts)
+        return self.to(url).append(parts, in_flight)
 
     async def close(self) -> None:
         """Close all links; later requests dial again."""

@@ -73,12 +73,13 @@ class OwnerProxy:
     ) -> AppendFuture | None:
         """Append a message at once where another broker is known to own the partition; None: it is
         not, or cannot be asked. An error that excludes an effect says nothing of the owner: the
-        way of ``serve`` finds out."""
-        url = self._broker.owner_elsewhere(topic, partition)
-        if url is None:
+        way of ``serve`` finds out. It ends as unknown when that broker does not own the partition
+        any more and has not answered."""
+        appends = self._broker.forwarded_appends(topic, partition)
+        if appends is None:
             return None
         try:
-            return self._forwarder.append(url, message())
+            return self._forwarder.append(appends.url, message(), appends.futures)
         except (FencelogError, UnicodeEncodeError, OverflowError):
             return None
 

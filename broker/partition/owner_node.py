@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from fencelog.broker.partition.forwards import Forwards
+from fencelog.broker.partition.forwards import ForwardedAppends, Forwards
 from fencelog.broker.partition.ownership import NotOwner, Owner, Ownership
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metastore.port import Change, Version, Versioned, Watch
@@ -175,9 +175,21 @@ class OwnerNode:
     async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of ``work()``, which sends a request to the owner at ``url``. Raises
         OwnerLost when that broker no longer owns the partition and has not answered."""
+        return await self._all_forwards().run(url, work, owner_url=self.other_url)
+
+    @property
+    def forwarded_appends(self) -> ForwardedAppends | None:
+        """The single messages in flight to the other broker that owns the partition, None if none
+        is known to."""
+        other = self.other
+        if other is None:
+            return None
+        return (self._forwards or self._all_forwards()).appends(other.url)
+
+    def _all_forwards(self) -> Forwards:
         if self._forwards is None:
             self._forwards = Forwards(self._is_registered)
-        return await self._forwards.run(url, work, owner_url=self.other_url)
+        return self._forwards
 
     @property
     def other_url(self) -> str | None:

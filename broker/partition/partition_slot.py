@@ -15,6 +15,7 @@ from fencelog.broker.cluster.events_core import EventKind
 from fencelog.broker.cluster.load import Meter
 from fencelog.broker.ledger_list.store import LedgerChanged, LedgerListLost
 from fencelog.broker.partition.broker_services import BrokerServices
+from fencelog.broker.partition.forwards import ForwardedAppends
 from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.partition.partition_log import PartitionLog
@@ -115,11 +116,11 @@ class PartitionSlot:
         return self._log is not None or self._opening is not None
 
     @property
-    def owner_elsewhere(self) -> str | None:
-        """The URL of the broker that owns the partition, if that is another one and known."""
+    def forwarded_appends(self) -> ForwardedAppends | None:
+        """The single messages in flight to the owner, if that is another broker and known."""
         if self._moved is not None or self._closed is not None or self.is_here:
             return None
-        return self._owner.other_url
+        return self._owner.forwarded_appends
 
     async def log(self, *, take: bool = False) -> PartitionLog:
         """Return the open log. ``take``: another broker has chosen this one, so this broker does

@@ -21,7 +21,7 @@ from fencelog.broker.cluster.event_recorder import EventRecorder
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition.forwards import Forwards
+from fencelog.broker.partition.forwards import ForwardedAppends, Forwards
 from fencelog.broker.partition.stats.broker_stats import BrokerStats, PartitionStats
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
@@ -244,8 +244,9 @@ class FakeBroker:
             return None
         return self.logs.get((topic, partition))
 
-    def owner_elsewhere(self, topic: TopicName, partition: int) -> str | None:
-        return self.elsewhere.get((topic, partition))
+    def forwarded_appends(self, topic: TopicName, partition: int) -> ForwardedAppends | None:
+        url = self.elsewhere.get((topic, partition))
+        return None if url is None else self.forwards.appends(url)
 
     async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
         await self.topics.get(topic)

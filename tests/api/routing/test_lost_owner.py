@@ -18,6 +18,7 @@ from fencelog.api.routing import link as link_module
 from fencelog.api.server.serve import bind
 from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.names import TopicName
+from fencelog.broker.partition import forwards as forwards_module
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.api.routing import slow_owner
 from tests.support.fake_broker import FakeBroker, FakeLog
@@ -94,6 +95,30 @@ def open_owner(owner: FakeBroker) -> FakeBroker:
     """The owner, whose log is open."""
     owner.logs[T, 0] = FakeLog(0)
     return owner
+
+
+async def test_appends_in_flight_to_an_owner_that_was_replaced_are_of_unknown_outcome(
+    http: httpx.AsyncClient,
+    fake_broker: FakeBroker,
+    open_owner: FakeBroker,
+    forwarded: list[AppendFuture],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It lost its session, not its link: it still answers pings."""
+    monkeypatch.setattr(forwards_module, "OWNER_LOST_MS", 30)
+    open_owner.logs[T, 0].answers_after = asyncio.Event()
+    posts = await posted(http, 10)
+    await until(lambda: len(forwarded) >= 10)
+    await asyncio.sleep(0.1)
+    assert not any(post.done() for post in posts)
+    fake_broker.elsewhere[T, 0] = "http://next"
+    fake_broker.forwards.owner_is("http://next")
+    for post in posts:
+        answer = await asyncio.wait_for(post, 30)
+        assert (answer.status_code, answer.json()["code"]) == (504, "append_unknown")
+    assert len(forwarded) == 10  # nothing was appended by the next owner
+    assert fake_broker.reported == []
+    assert not fake_broker.logs
 
 
 async def test_a_post_goes_to_the_owner_without_an_exchange(

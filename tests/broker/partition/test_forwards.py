@@ -7,9 +7,10 @@ import asyncio
 
 import pytest
 
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.partition import forwards as forwards_module
 from fencelog.broker.partition.forwards import Forwards, OwnerLost
-from fencelog.ledgers.errors import Effects
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
 OWNER, OTHER = "http://owner", "http://other"
 
@@ -22,6 +23,13 @@ def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def is_gone(url: str) -> bool:
     return False
+
+
+def sent(forwards: Forwards) -> AppendFuture:
+    """A single message in flight to the owner."""
+    future: AppendFuture = asyncio.get_running_loop().create_future()
+    forwards.appends(OWNER).futures.add(future)
+    return future
 
 
 async def never() -> None:
@@ -123,3 +131,43 @@ async def test_a_time_out_of_the_requests_own_is_not_mistaken_for_it() -> None:
 
     with pytest.raises(TimeoutError):
         await Forwards(is_gone).run(OWNER, timed_out, owner_url=OWNER)
+
+
+@pytest.mark.parametrize("successor", [None, OTHER])
+async def test_single_messages_to_a_silent_owner_are_unknown_when_it_owns_nothing_any_more(
+    successor: str | None,
+) -> None:
+    forwards = Forwards(is_gone)
+    futures = [sent(forwards) for _ in range(3)]
+    futures[0].cancel()
+    await asyncio.sleep(0.05)
+    assert not futures[1].done()
+    forwards.owner_is(successor)
+    for future in futures[1:]:
+        with pytest.raises(FencelogError) as raised:
+            async with asyncio.timeout(10):
+                await future
+        assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+    assert not forwards.appends(OWNER).futures
+    forwards.owner_is(OWNER)
+    later = sent(forwards)
+    await asyncio.sleep(0.08)
+    assert not later.done()  # that broker owns the partition again
+
+
+async def test_single_messages_wait_for_an_owner_that_puts_its_node_back() -> None:
+    forwards = Forwards(is_gone)
+    future = sent(forwards)
+    forwards.owner_is(None)
+    forwards.owner_is(OWNER)
+    await asyncio.sleep(0.08)
+    assert not future.done()
+
+
+async def test_owners_that_nothing_is_in_flight_to_are_forgotten() -> None:
+    forwards = Forwards(is_gone)
+    appends = forwards.appends(OWNER)
+    assert forwards.appends(OWNER) is appends
+    forwards.owner_is(OTHER)
+    assert appends.when() is None
+    assert forwards.appends(OWNER) is not appends

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_list
@@ -230,13 +231,23 @@ async def test_a_request_to_a_silent_owner_ends_with_its_session(
 
     url = raised.value.url
     request = asyncio.create_task(b.while_owner(NAME, 0, url, silence))
+    appends = b.forwarded_appends(NAME, 0)
+    assert appends is not None
+    assert appends.url == url
+    single: AppendFuture = asyncio.get_running_loop().create_future()
+    appends.futures.add(single)
     await asyncio.sleep(0.06)
     assert not request.done()
+    assert not single.done()
     store.disconnect()
     store.expire()  # nobody refuses a connection; the session's end is all that tells
     with pytest.raises(forwards.OwnerLost):
         async with asyncio.timeout(2):
             await request
+    with pytest.raises(FencelogError) as unknown:
+        async with asyncio.timeout(2):
+            await single
+    assert unknown.value.code is ErrorCode.APPEND_UNKNOWN
     assert (await b.partition(NAME, 0)).tail_offset == 1
     store.reconnect()
 

@@ -100,9 +100,11 @@ async def test_an_owner_that_an_opening_has_found_is_watched_on(
     moving = asyncio.create_task(slot.transfer())
     assert isinstance(await opening, NotOwner)
     assert await moving is None
-    assert slot.owner_elsewhere == "http://b"
+    appends = slot.forwarded_appends
+    assert appends is not None
+    assert appends.url == "http://b"
     await b.close()
-    await until(lambda: slot.owner_elsewhere is None)
+    await until(lambda: slot.forwarded_appends is None)
     assert isinstance(await outcome(a), PartitionLog)
 
 

@@ -120,11 +120,13 @@ class SimLinks(Links):
         self._http = http
         self._history = history
 
-    def append(self, url: str, parts: tuple[bytes, ...]) -> AppendFuture:
+    def append(
+        self, url: str, parts: tuple[bytes, ...], in_flight: set[AppendFuture]
+    ) -> AppendFuture:
         self._history.counts["forwards at once"] += 1
         if IS_FORWARDED.get():
             self._history.violate(21, "an append is passed on a second time")
-        return super().append(url, parts)
+        return super().append(url, parts, in_flight)
 
     async def request(self, url: str, head: RequestHead, body: bytes) -> LinkAnswer:
         self._history.counts["forwards"] += 1

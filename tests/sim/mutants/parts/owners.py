@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
+FORWARDS = "fencelog.broker.partition.forwards"
 NODE = "fencelog.broker.partition.owner_node"
 OWNERSHIP = "fencelog.broker.partition.ownership"
 CHECK = "fencelog.broker.partition.ownership_check"
@@ -273,6 +274,32 @@ MUTANTS: tuple[Mutant, ...] = (
                 "            raise\n",
                 "            await asyncio.sleep(0)\n        except LedgerListLost:\n"
                 "            raise\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "single-messages-wait-for-ever",
+        _PRODUCERS,
+        "A single message that went to an owner which was replaced is waited for.",
+        (
+            Edit(
+                FORWARDS,
+                "Forwards.appends",
+                "            self._limits[found] = owner_url\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-message-is-a-refusal",
+        _PRODUCERS,
+        "A single message that an owner had not answered when it was replaced is sent to the next.",
+        (
+            Edit(
+                FORWARDS,
+                "ForwardedAppends._end",
+                "FencelogError(ErrorCode.APPEND_UNKNOWN, why)",
+                "FencelogError(ErrorCode.NO_OWNER, why)",
             ),
         ),
     ),

@@ -167,6 +167,8 @@ TESTS = {
     ),
     "tests/broker/partition/test_opening.py": ("living-owner-is-replaced",),
     "tests/broker/partition/test_incarnations.py": ("gives-up-what-others-own",),
+    "tests/broker/partition/test_forwards.py": ("lost-message-is-a-refusal",),
+    "tests/api/routing/test_lost_owner.py": ("single-messages-wait-for-ever",),
     "tests/broker/partition/test_owner_races.py": (
         "owner-seen-once",
         "restored-without-a-look",
