@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fencelog.api.metrics.table import Metric, sample, samples
+from fencelog.bookie.auditor.audit_store import completed_us
 
 _US_PER_S = 1e6
 
@@ -84,7 +85,10 @@ def _balance(processes: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 def _results(results: Mapping[str, Any]) -> Iterator[Metric]:
-    finished = (((name,), result["finished_us"] / _US_PER_S) for name, result in results.items())
+    ends = {name: completed_us(result) for name, result in results.items()}
+    finished = [
+        ((name,), end_us / _US_PER_S) for name, end_us in ends.items() if end_us is not None
+    ]
     yield samples("fencelog_check_finished_timestamp_seconds", finished)
     counts = results.get("cluster", {}).get("counts", {})
     yield samples("fencelog_check_violations", (((kind,), n) for kind, n in counts.items()))

@@ -234,7 +234,9 @@ HEALING = {
     "fencelog_balance_dropped_moves": Row(
         _C, "process", "Moves that were not possible any more, or have failed"
     ),
-    "fencelog_check_finished_timestamp_seconds": Row(_G, "check", "When it was last made"),
+    "fencelog_check_finished_timestamp_seconds": Row(
+        _G, "check", "When it was last made to its end, without an error"
+    ),
     "fencelog_check_violations": Row(
         _G, "category", "Violations that the last cluster check found"
     ),

@@ -4,7 +4,7 @@ the auditor, and any process may read them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,12 @@ class AuditStore:
         return found
 
     async def put(self, name: CheckName, result: dict[str, Any]) -> None:
-        """Replace the result of a check; the last of several auditors wins."""
+        """Replace the result of a check; the last of several auditors wins. One that has failed, or
+        was skipped, remembers when the check was last made to its end (``completed_us``)."""
+        if not _is_complete(result):
+            before_us = completed_us((await self.results()).get(name, {}))
+            if before_us is not None:
+                result = {**result, "completed_us": before_us}
         await self._replace(f"{CHECKS_PATH}/{name.value}", json.dumps(result).encode())
 
     async def request(self, checks: Collection[CheckName]) -> None:
@@ -109,6 +114,17 @@ class AuditStore:
                     return
 
         await until_known(write)
+
+
+def completed_us(result: Mapping[str, Any]) -> int | None:
+    """Return when a check was last made to its end, by its last result; None: never, or that is not
+    known."""
+    at_us = result.get("finished_us" if _is_complete(result) else "completed_us")
+    return at_us if isinstance(at_us, int) else None
+
+
+def _is_complete(result: Mapping[str, Any]) -> bool:
+    return "error" not in result and "skipped" not in result
 
 
 def _object(node: Versioned) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from fencelog.api.admin.doctor.observations import (
     NotAnswered,
     Observations,
 )
+from fencelog.bookie.auditor.audit_store import completed_us
 from fencelog.bookie.auditor.check_core import ViolationKind
 from fencelog.bookie.repair.core import MissingReason
 
@@ -154,7 +155,7 @@ def _checks(healing: HealingState, now_us: int) -> Iterator[Finding]:
     auditor = healing.status["auditor"]
     if auditor is None:
         return
-    last_us = max(auditor["since_us"], result.get("finished_us", 0))
+    last_us = max(auditor["since_us"], completed_us(result) or 0)
     if now_us - last_us > CHECK_OVERDUE_MS * 1000:
         yield Finding(
             FindingKind.CHECK_OVERDUE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.auditor import auditor as auditor_module
-from fencelog.bookie.auditor.audit_store import AuditStore
+from fencelog.bookie.auditor.audit_store import AuditStore, completed_us
 from fencelog.bookie.auditor.placement_marks import PlacementCheck
 from fencelog.bookie.auditor.schedule_core import CheckName
 from fencelog.bookie.replication.settings import change_settings
@@ -83,6 +83,33 @@ async def test_a_check_that_fails_for_good_is_a_result(stage: AuditStage) -> Non
         await audits.request([CheckName.LEDGERS])
         await asyncio.sleep(5)
         assert "nonsense" in (await audits.results())[CheckName.LEDGERS]["error"]
+
+
+async def test_a_check_that_has_failed_or_was_skipped_remembers_when_it_was_last_made(
+    stage: AuditStage,
+) -> None:
+    audits = AuditStore(stage.store)
+
+    async def result() -> dict[str, Any]:
+        await audits.request([CheckName.LEDGERS])
+        await asyncio.sleep(10)
+        return (await audits.results())[CheckName.LEDGERS]
+
+    async with auditing(stage):
+        await stage.store.create("/ledgers/nonsense", b"")
+        assert completed_us(await result()) is None
+        nonsense = await stage.store.get("/ledgers/nonsense")
+        await stage.store.delete("/ledgers/nonsense", nonsense.version)
+        made = await result()
+        assert completed_us(made) == made["finished_us"]
+        await stage.store.create("/ledgers/nonsense", b"")
+        for _ in range(2):
+            failed = await result()
+            assert "error" in failed
+            assert completed_us(failed) == made["finished_us"] < failed["finished_us"]
+        await change_settings(stage.store, is_disabled=True)
+        assert "skipped" in (skipped := await result())
+        assert completed_us(skipped) == made["finished_us"]
 
 
 async def test_a_check_that_fails_for_now_is_made_again_and_no_result(

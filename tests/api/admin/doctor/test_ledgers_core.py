@@ -129,6 +129,20 @@ def test_a_check_that_is_overdue(late_us: int, was_made: bool) -> None:
         assert list(findings) == []
 
 
+def test_a_check_that_fails_again_and_again_is_overdue() -> None:
+    last_us = healthy.NOW_US - CHECK_OVERDUE_MS * 1000 - 1
+    failed = {"finished_us": healthy.NOW_US, "error": "why", "completed_us": last_us}
+    findings = findings_of(
+        status={"auditor": {"process_id": "h", "since_us": 1}},
+        checks={"results": {"cluster": failed}},
+    )
+    since = {finding.kind: finding.since_us for finding in findings}
+    assert since == {
+        FindingKind.CHECK_FAILED: healthy.NOW_US,
+        FindingKind.CHECK_OVERDUE: last_us,
+    }
+
+
 @pytest.mark.parametrize(
     ("ledgers", "topic_ids", "words"),
     [
