@@ -99,7 +99,15 @@ if ((${#lost[@]} > 0)); then
     done
     on_cluster scale statefulset/zookeeper --replicas="$servers"
     for server in "${lost[@]}"; do
-        until [[ $(volumes_of "$server") == *$'\n'* ]]; do sleep 2; done
+        looks=1 # one in 5 s, for 300 s
+        until [[ $(volumes_of "$server") == *$'\n'* ]]; do
+            if ((looks++ >= 60)); then
+                echo "zookeeper-$server has no two volumes after 300 s: see what the StatefulSet says of them" \
+                    "(kubectl -n fencelog describe statefulset/zookeeper), and run this again" >&2
+                exit 1
+            fi
+            sleep 5
+        done
     done
     on_cluster scale statefulset/zookeeper --replicas=0
     has_ended zookeeper

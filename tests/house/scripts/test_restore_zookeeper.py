@@ -20,7 +20,9 @@ case "$*" in
     "annotate --overwrite"*) printf "${4#*=}" > "$PLACE/notes/$3" ;;
     annotate*) : > "$PLACE/notes/$2" ;;
     scale*) printf "${3#*=}" > "$PLACE/replicas/$2"
-        if [[ $2 == */zookeeper && $3 != *=0 ]]; then rm -rf "$PLACE/lost"; fi ;;
+        if [[ $2 == */zookeeper && $3 != *=0 && ! -e $PLACE/no-volumes ]]; then
+            rm -rf "$PLACE/lost"
+        fi ;;
     *args*) printf 'zk://z:1/x?a=b&c=d' ;;
     *secretName*) printf zookeeper-credentials-1 ;;
     *jsonpath*containers*) printf image:1 ;;
@@ -270,3 +272,27 @@ def test_volumes_that_are_gone_are_made_by_the_stateful_set(
     again = [n for n, call in enumerate(calls) if call == "create zookeeper-restore-0"]
     assert stopped < again[-1]
     assert sum("before-$now" in call for call in calls) == 3 + 3 - len(lost)
+
+
+def test_volumes_that_are_not_made_are_not_waited_for_for_ever(tmp_path: Path) -> None:
+    lose(tmp_path, 1)
+    (tmp_path / "no-volumes").touch()
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 1
+    assert "zookeeper-1 has no two volumes after 300 s" in output
+    assert "run this again" in output
+    assert sum(call.startswith("get pvc data-zookeeper-1 ") for call in calls) == 1 + 60
+    assert scaled(calls)[4:] == ["zookeeper=3"]  # nothing that would use ZooKeeper
+    assert calls[-1].startswith("delete pod")
+    # The next run has to know how many there were.
+    assert (tmp_path / "notes" / ROLES[2]).read_text("utf-8") == "3"
+
+
+def test_a_run_after_volumes_were_not_made_goes_on(tmp_path: Path) -> None:
+    lose(tmp_path, 1)
+    for workload in (*ROLES, ZOOKEEPER):
+        (tmp_path / "notes" / workload).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notes" / workload).write_text("3", "utf-8")
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 0, output
+    assert scaled(calls)[-3:] == ["bookie=3", "autorecovery=3", "broker=3"]
