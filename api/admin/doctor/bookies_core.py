@@ -119,7 +119,7 @@ def _cookies(members: Membership) -> Iterator[Finding]:
                 "cannot start again",
                 show,
             )
-        elif cookie.instance != members.instance:
+        elif members.instance is not None and cookie.instance != members.instance:
             yield Finding(
                 FindingKind.COOKIE_FOREIGN,
                 Severity.WARNING,

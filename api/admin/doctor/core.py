@@ -13,7 +13,7 @@ from fencelog.api.admin.doctor.brokers_core import broker_findings
 from fencelog.api.admin.doctor.certificates_core import certificate_findings
 from fencelog.api.admin.doctor.findings import Finding, FindingKind, Severity
 from fencelog.api.admin.doctor.ledgers_core import ledger_findings
-from fencelog.api.admin.doctor.limits import CLOCK_SKEW_MS
+from fencelog.api.admin.doctor.limits import CLOCK_SKEW_MS, MAX_SHOWN
 from fencelog.api.admin.doctor.observations import ClockOffset, NotAnswered, Observations
 
 
@@ -21,6 +21,7 @@ def diagnose(seen: Observations) -> list[Finding]:
     """Return all findings, the worst first, and the oldest of those."""
     found = [
         *_not_answered(seen),
+        *_no_instance(seen),
         *broker_findings(seen),
         *bookie_findings(seen),
         *ledger_findings(seen),
@@ -58,6 +59,36 @@ def _not_answered(seen: Observations) -> Iterator[Finding]:
                 f"not known: {what}: {part.why}",
                 "fencelog doctor",
             )
+
+
+def _no_instance(seen: Observations) -> Iterator[Finding]:
+    """Yield that the metadata store belongs to no cluster. One that bookies have used must not be
+    initialised: they would never start over another instance."""
+    members = seen.membership
+    if isinstance(members, NotAnswered) or members.instance is not None:
+        return
+    used_by = sorted({*members.cookies, *members.registered})
+    if used_by:
+        named = ", ".join(used_by[:MAX_SHOWN])
+        summary = (
+            "the metadata store has lost the id of its cluster, and bookies have used it: "
+            f"{named}. None of them can start again. Restore it from a backup "
+            "(k8s/restore_zookeeper.sh)"
+        )
+    else:
+        summary = (
+            "the metadata store belongs to no cluster yet, so no bookie starts: initialise it "
+            "once, if it is that of a new cluster; if bookies have used it before, it was emptied: "
+            "restore it; else name the right one, with its root"
+        )
+    yield Finding(
+        FindingKind.NO_INSTANCE,
+        Severity.CRITICAL,
+        "metadata",
+        summary,
+        None if used_by else "fencelog metadata init --metadata URL",
+        details={"bookies": used_by[:MAX_SHOWN]},
+    )
 
 
 def _clocks(seen: Observations) -> Iterator[Finding]:

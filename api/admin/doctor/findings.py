@@ -28,6 +28,7 @@ class FindingKind(StrEnum):
     """The kinds of findings; each has a meaning of its own in HTTP.md."""
 
     NOT_ANSWERED = "not_answered"
+    NO_INSTANCE = "no_instance"
     NO_BROKER = "no_broker"
     BROKER_UNREACHABLE = "broker_unreachable"
     BROKER_DRAINING = "broker_draining"

@@ -15,6 +15,7 @@ from fencelog.api.admin.doctor.findings import FindingKind, Severity
 from fencelog.api.admin.doctor.observations import (
     ClockOffset,
     Leftovers,
+    Membership,
     NotAnswered,
     Observations,
     UnownedPartition,
@@ -88,6 +89,28 @@ def test_the_observers_own_clock_is_found_wrong_by_the_others() -> None:
     assert found.subject == "this process"
     assert "90.0 s ahead" in found.summary
     assert found.command == "timedatectl set-ntp true"
+
+
+def test_a_store_that_nobody_has_initialised() -> None:
+    seen = healthy.cluster(membership=Membership(None, {}, {}), bookies={}, topics=[])
+    found = healthy.only(diagnose(seen), FindingKind.NO_INSTANCE, Severity.CRITICAL)
+    assert found.summary.startswith("the metadata store belongs to no cluster yet")
+    assert found.command == "fencelog metadata init --metadata URL"
+
+
+@pytest.mark.parametrize(
+    "members", [healthy.membership(), healthy.membership(registered=[]), healthy.membership([])]
+)
+def test_a_store_that_has_lost_its_instance_is_not_to_be_initialised(members: Membership) -> None:
+    """Cookies are of another cluster then; it is one thing that is wrong, not four."""
+    seen = healthy.cluster(membership=replace(members, instance=None))
+    kinds = {finding.kind: finding for finding in diagnose(seen)}
+    found = kinds[FindingKind.NO_INSTANCE]
+    assert found.severity is Severity.CRITICAL
+    assert "Restore it from a backup" in found.summary
+    assert found.command is None
+    assert found.details == {"bookies": list(healthy.BOOKIES)}
+    assert FindingKind.COOKIE_FOREIGN not in kinds
 
 
 def test_a_finding_is_shown_as_json() -> None:
@@ -165,6 +188,7 @@ def commands() -> dict[str, list[str]]:
     views: list[Observations] = [
         everything_is_wrong(),
         healthy.cluster(brokers={}, leftovers=SILENT),
+        healthy.cluster(membership=Membership(None, {}, {})),
         healthy.cluster(healing=healthy.healing(status={"auditor": None})),
     ]
     found: dict[str, list[str]] = {}

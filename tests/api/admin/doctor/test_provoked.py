@@ -9,11 +9,19 @@ from tests.api.admin.doctor import (
     test_damage,
     test_doctor,
     test_failed_checks,
+    test_no_instance,
     test_paused,
 )
 from tests.api.admin.doctor.provoked import PROVOKED
 
-MODULES = (test_certificates, test_damage, test_doctor, test_failed_checks, test_paused)
+MODULES = (
+    test_certificates,
+    test_damage,
+    test_doctor,
+    test_failed_checks,
+    test_no_instance,
+    test_paused,
+)
 """The modules whose tests register with ``provokes`` when they are imported."""
 
 
