@@ -183,7 +183,7 @@ class Read:
         target: Target,
         offset: int,
     ) -> None:
-        remaining = request.limit
+        remaining, has_begun = request.limit, False
         control = control_event(next_offset=offset, tail_offset=source.tail_offset)
         await send_piece(exchange, control, more=True)
         while remaining is None or remaining > 0:
@@ -196,14 +196,20 @@ class Read:
                     async for rows in self._answers.rows(result, start=offset, end=end):
                         shown = encode_objects(objects(rows, target.partition, request.value_form))
                         events = message_events([offset for offset, _, _ in rows], shown)
+                        has_begun = True
                         await send_piece(exchange, events, more=True)
                         self._metrics.read(len(rows), len(events))
                         sent += len(rows)
             except FencelogError as error:
-                if error.code is not ErrorCode.RATE_LIMITED:
+                if error.code is ErrorCode.RATE_LIMITED:
+                    await asyncio.sleep(PING_INTERVAL_MS / 1000)  # its turn is later than that
+                    await send_piece(exchange, PING, more=True)
+                elif has_begun:
                     raise
-                await asyncio.sleep(PING_INTERVAL_MS / 1000)  # its turn is later than that
-                await send_piece(exchange, PING, more=True)
+                else:
+                    offset = await later_start(source, request, error, start=offset)
+                    control = control_event(next_offset=offset, tail_offset=source.tail_offset)
+                    await send_piece(exchange, control, more=True)
                 continue
             offset, tail = end, result.tail_offset
             if not sent:
@@ -285,6 +291,18 @@ async def start_after_trim(source: Source, request: ReadRequest, error: Fencelog
         earliest: int = error.extra["earliest_offset"]
         return earliest
     return await start_offset(source, request)
+
+
+async def later_start(
+    source: Source, request: ReadRequest, error: FencelogError, *, start: int
+) -> int:
+    """Return the offset at which a stream begins that has sent no message yet, as
+    ``start_after_trim``. Raises ``error`` also where that is not after ``start``, at which nothing
+    could be read."""
+    later = await start_after_trim(source, request, error)
+    if later <= start:
+        raise error
+    return later
 
 
 def end_offset(result: ReadResult, *, start: int, request: ReadRequest) -> int:

@@ -166,6 +166,90 @@ async def test_a_start_is_found_again_once_and_only_if_it_was_not_named(
     assert len(asked) == fetches
 
 
+async def trimmed_later(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, number: int, cut: int
+) -> None:
+    """Have messages appended, and others trimmed, as that fetch of the partition begins."""
+    log = await broker.partition(T, 0)
+    fetch, asked = log.fetch, list[int]()
+
+    async def late(offset: int, limits: ReadLimits) -> ReadResult:
+        asked.append(offset)
+        if len(asked) == number:
+            for _ in range(3):
+                await append(broker, "e")
+            log._reader.trim(cut)
+        return await fetch(offset, limits)
+
+    monkeypatch.setattr(log, "fetch", late)
+
+
+@pytest.mark.parametrize(
+    ("query", "cut", "first"),
+    [("from=earliest", 3, 3), ("from_time=1001", 3, 3), ("from=latest", 7, 7)],
+)
+async def test_a_stream_that_has_sent_nothing_begins_after_what_was_trimmed(
+    broker: Broker,
+    raw: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    cut: int,
+    first: int,
+) -> None:
+    """It had its status when it waited for its turn."""
+    await trimmed_later(broker, monkeypatch, 2, cut)
+    url = f"{PARTITION}/messages?limit=1&{query}"
+    answer = await raw.get(url, headers={"accept": "text/event-stream"})
+    assert "event: problem" not in answer.text
+    assert [line for line in answer.text.splitlines() if line.startswith("id: ")] == [
+        f"id: {first}"
+    ]
+    assert f'"next_offset":{first},' in answer.text  # the position, before the message
+    assert answer.text.index(f'"next_offset":{first},') < answer.text.index("id: ")
+
+
+@pytest.mark.parametrize(
+    ("query", "number", "ids"), [("from=0", 2, 0), ("from=earliest", 3, 6), ("from=latest", 3, 3)]
+)
+async def test_a_stream_ends_where_what_its_client_awaits_next_was_trimmed(
+    broker: Broker,
+    raw: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    number: int,
+    ids: int,
+) -> None:
+    """The client has named the offset, or knows it from the messages before."""
+    if query == "from=latest":
+        await trimmed_later(broker, monkeypatch, 2, 0)
+    await trimmed_later(broker, monkeypatch, number, 11 if ids == 3 else 8)
+    url = f"{PARTITION}/messages?{query}"
+    answer = await raw.get(url, headers={"accept": "text/event-stream"})
+    assert "offset_trimmed" in answer.text.split("event: problem")[1]
+    assert answer.text.count("id: ") == ids
+
+
+async def test_a_stream_that_finds_no_later_start_ends(
+    broker: Broker, raw: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await broker.partition(T, 0)
+    fetch, asked = log.fetch, list[int]()
+
+    async def unreadable(offset: int, limits: ReadLimits) -> ReadResult:
+        asked.append(offset)
+        if len(asked) == 1:
+            return await fetch(offset, limits)
+        raise FencelogError(ErrorCode.OFFSET_TRIMMED, "trimmed", earliest_offset=0)
+
+    monkeypatch.setattr(log, "fetch", unreadable)
+    for query in ("from=earliest", "from=latest"):
+        asked.clear()
+        url = f"{PARTITION}/messages?{query}"
+        answer = await raw.get(url, headers={"accept": "text/event-stream"})
+        assert "offset_trimmed" in answer.text.split("event: problem")[1]
+        assert len(asked) == 2
+
+
 @pytest.mark.parametrize(
     ("query", "parameter"),
     [
