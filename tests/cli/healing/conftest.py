@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fencelog.api.cli import main as cli
-from tests.cli.healing.healing_stage import Run, register
+from tests.cli.healing.healing_stage import Run, commands_over, register
 from tests.support.local_cluster import LocalCluster
 
 
@@ -34,28 +30,4 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command over the cluster of this process; gives the exit code."""
-    loop: asyncio.AbstractEventLoop
-
-    class Access:
-        store = cluster.store
-        ledgers = cluster.ledgers
-        bookies = cluster
-
-    @contextlib.asynccontextmanager
-    async def access(_url: str, _secret_file: Path | None) -> AsyncIterator[Any]:
-        yield Access
-
-    def run_here(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
-
-    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.cluster_access", access)
-    for module in ("processes.lifecycle", "local_cluster.cluster_access"):
-        monkeypatch.setattr(f"fencelog.api.{module}.run_on_uvloop", run_here)
-
-    async def run(*arguments: str) -> int:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        line = [*arguments, "--metadata", "zk://somewhere:1"]
-        return await loop.run_in_executor(None, cli.run, line)
-
-    return run
+    return commands_over(cluster, monkeypatch, within_s=30)

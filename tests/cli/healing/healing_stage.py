@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fencelog.api.cli import main as cli
 from fencelog.api.processes.autorecovery import AutorecoveryConfig, serving_autorecovery
 from fencelog.bookie.auditor.auditor import AuditorConfig
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
@@ -24,6 +28,37 @@ HEALING = AutorecoveryConfig(
 async def register(cluster: LocalCluster, name: str) -> None:
     value = bookie_registration("nowhere:1", cluster.describe(name))
     await cluster.store.create(f"{BOOKIES_PATH}/{name}", value)
+
+
+def commands_over(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, *, within_s: float
+) -> Run:
+    """What runs a command over the cluster of this process, and gives the exit code."""
+    loop: asyncio.AbstractEventLoop
+
+    class Access:
+        store = cluster.store
+        ledgers = cluster.ledgers
+        bookies = cluster
+
+    @contextlib.asynccontextmanager
+    async def access(_url: str, _secret_file: Path | None) -> AsyncIterator[Any]:
+        yield Access
+
+    def run_here(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(within_s)
+
+    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.cluster_access", access)
+    for module in ("processes.lifecycle", "local_cluster.cluster_access"):
+        monkeypatch.setattr(f"fencelog.api.{module}.run_on_uvloop", run_here)
+
+    async def run(*arguments: str) -> int:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        line = [*arguments, "--metadata", "zk://somewhere:1"]
+        return await loop.run_in_executor(None, cli.run, line)
+
+    return run
 
 
 @contextlib.asynccontextmanager

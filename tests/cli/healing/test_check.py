@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,21 +18,10 @@ from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path
 from fencelog.ledgers.ledger_metadata.model import Fragment
 from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
-from fencelog.ledgers.rpc.bookie_directory import bookie_registration
+from tests.cli.healing.healing_stage import Run, commands_over
 from tests.support.fencelog_cli import complaint, fencelog
 from tests.support.local_cluster import LocalCluster
 from tests.support.metadata_nodes import overwrite, remove
-
-Run = Callable[..., Awaitable[int]]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(tmp_path, 4) as cluster:
-        for name in cluster.bookies:
-            value = bookie_registration("nowhere:1", cluster.describe(name))
-            await cluster.store.create(f"{BOOKIES_PATH}/{name}", value)
-        yield cluster
 
 
 @pytest.fixture(autouse=True)
@@ -50,30 +36,12 @@ def quiet_logger() -> Iterator[None]:
 @pytest.fixture
 def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs ``fencelog check …`` over the cluster of this process; gives the exit code."""
-    loop: asyncio.AbstractEventLoop
+    run = commands_over(cluster, monkeypatch, within_s=20)
 
-    class Access:
-        store = cluster.store
-        ledgers = cluster.ledgers
-        bookies = cluster
+    async def check(*arguments: str) -> int:
+        return await run("check", *arguments, "--repeat-delay-ms", "1")
 
-    @contextlib.asynccontextmanager
-    async def access(url: str, _secret_file: Path | None) -> AsyncIterator[Any]:
-        yield Access
-
-    def run_here(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(20)
-
-    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.cluster_access", access)
-    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.run_on_uvloop", run_here)
-
-    async def run(*arguments: str) -> int:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        line = ["check", *arguments, "--metadata", "zk://somewhere:1", "--repeat-delay-ms", "1"]
-        return await loop.run_in_executor(None, cli.run, line)
-
-    return run
+    return check
 
 
 async def closed_ledger(cluster: LocalCluster) -> int:
