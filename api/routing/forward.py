@@ -89,7 +89,7 @@ class Forwarder:
             answer.close()
 
     def append(
-        self, url: str, parts: tuple[bytes, ...], in_flight: set[AppendFuture]
+        self, url: str, parts: tuple[bytes, ...], in_flight: dict[AppendFuture, None]
     ) -> AppendFuture:
         """Append a message (``produce/post.py``) through its owner, at once: the future
         gets FencelogErrors, and is among those ``in_flight`` until then. Raises FencelogError:

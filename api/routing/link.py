@@ -86,12 +86,12 @@ class Link:
             raise
         return answer
 
-    def append(self, parts: tuple[bytes, ...], in_flight: set[AppendFuture]) -> AppendFuture:
+    def append(self, parts: tuple[bytes, ...], in_flight: dict[AppendFuture, None]) -> AppendFuture:
         """Send an append; the future gets the errors of ``unanswered``, and is among those
         ``in_flight`` until then. Raises FencelogError as ``ask`` does."""
         future: AppendFuture = self._loop.create_future()
         self.ask(AppendAnswer(self.url, future, in_flight), LinkOp.APPEND, parts)
-        in_flight.add(future)
+        in_flight[future] = None
         return future
 
     async def close(self) -> None:
@@ -234,7 +234,7 @@ class Links:
         return await self.to(url).request(head, body)
 
     def append(
-        self, url: str, parts: tuple[bytes, ...], in_flight: set[AppendFuture]
+        self, url: str, parts: tuple[bytes, ...], in_flight: dict[AppendFuture, None]
     ) -> AppendFuture:
         """Append through the broker at this URL, see ``Link.append``."""
         return self.to(url).append(parts, in_flight)

@@ -34,14 +34,14 @@ class AppendAnswer:
     """The answer to an append, in a future that gets FencelogErrors, and is then taken out of
     those ``in_flight``. Implements ``Awaited``."""
 
-    def __init__(self, url: str, future: AppendFuture, in_flight: set[AppendFuture]) -> None:
+    def __init__(self, url: str, future: AppendFuture, in_flight: dict[AppendFuture, None]) -> None:
         self._url = url
         self._future = future
         self._in_flight = in_flight
 
     def answered(self, frame: Frame) -> bool:
         answer = decode_appended(frame, self._url)
-        self._in_flight.discard(self._future)
+        self._in_flight.pop(self._future, None)
         if not self._future.done():
             if isinstance(answer, FencelogError):
                 self._future.set_exception(answer)
@@ -50,7 +50,7 @@ class AppendAnswer:
         return True
 
     def failed(self, outcome: Outcome, why: str) -> None:
-        self._in_flight.discard(self._future)
+        self._in_flight.pop(self._future, None)
         if not self._future.done():
             self._future.set_exception(unanswered("POST", self._url, Unanswered(outcome, why)))
 

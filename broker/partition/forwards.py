@@ -48,14 +48,14 @@ class _Limit(Protocol):
 class ForwardedAppends:
     """The single messages in flight to one owner of a partition, at ``url``. ``futures``: theirs,
     which are added when they are sent and taken out when they are answered; they get APPEND_UNKNOWN
-    when that broker is not the owner any more."""
+    when that broker is not the owner any more, in the order in which they were sent."""
 
     __slots__ = ("_on_end", "_timer", "futures", "url")
 
     def __init__(self, url: str, on_end: Callable[[ForwardedAppends], None]) -> None:
         """Create it empty. ``on_end(self)`` is called when it has ended what was in flight."""
         self.url = url
-        self.futures: set[AppendFuture] = set()
+        self.futures: dict[AppendFuture, None] = {}
         self._on_end = on_end
         self._timer: asyncio.TimerHandle | None = None
 
@@ -77,7 +77,7 @@ class ForwardedAppends:
 
     def _end(self) -> None:
         self._timer = None
-        futures, self.futures = self.futures, set()
+        futures, self.futures = self.futures, {}
         why = str(OwnerLost(self.url))
         for future in futures:
             if not future.done():

@@ -98,7 +98,7 @@ async def test_appends_count_among_the_requests_of_a_link(
     assert served.host is not None
     under_way: AppendFuture = asyncio.get_running_loop().create_future()
     served.host.append = lambda _: under_way
-    first, second = (links.append(served.url, (b"", b""), set()) for _ in range(2))
+    first, second = (links.append(served.url, (b"", b""), {}) for _ in range(2))
     with pytest.raises(FencelogError) as refused:
         await second
     assert refused.value.code is ErrorCode.OVERLOADED
@@ -116,12 +116,12 @@ async def test_a_bug_in_one_append_is_told_to_that_one_alone(served: Served, lin
         return under_way
 
     served.host.append = append
-    in_flight: set[AppendFuture] = set()
+    in_flight: dict[AppendFuture, None] = {}
     well, bug = (links.append(served.url, (b"", body), in_flight) for body in (b"well", b"bug"))
     with pytest.raises(FencelogError) as caught:
         await bug
     assert caught.value.code is ErrorCode.INTERNAL
-    assert in_flight == {well}
+    assert list(in_flight) == [well]
     under_way.set_result(AppendResult(0, 7, 1, 0))
     assert (await well).offset == 7
     assert not in_flight
@@ -140,7 +140,7 @@ async def test_an_answer_of_the_turn_in_which_the_link_is_closed_is_sent(
         self._close_if_idle()
 
     monkeypatch.setattr(ServedLink, "_appended", and_close)
-    answer = links.append(served.url, (b"", b""), set())
+    answer = links.append(served.url, (b"", b""), {})
     await asyncio.sleep(0.05)
     under_way.set_result(AppendResult(0, 7, 1, 0))
     assert (await answer).offset == 7

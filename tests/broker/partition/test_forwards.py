@@ -28,7 +28,7 @@ def is_gone(url: str) -> bool:
 def sent(forwards: Forwards) -> AppendFuture:
     """A single message in flight to the owner."""
     future: AppendFuture = asyncio.get_running_loop().create_future()
-    forwards.appends(OWNER).futures.add(future)
+    forwards.appends(OWNER).futures[future] = None
     return future
 
 
@@ -138,16 +138,21 @@ async def test_single_messages_to_a_silent_owner_are_unknown_when_it_owns_nothin
     successor: str | None,
 ) -> None:
     forwards = Forwards(is_gone)
-    futures = [sent(forwards) for _ in range(3)]
+    futures = [sent(forwards) for _ in range(20)]
     futures[0].cancel()
     await asyncio.sleep(0.05)
     assert not futures[1].done()
+    ended = list[AppendFuture]()
+    for future in futures[1:]:
+        future.add_done_callback(ended.append)
     forwards.owner_is(successor)
     for future in futures[1:]:
         with pytest.raises(FencelogError) as raised:
             async with asyncio.timeout(10):
                 await future
         assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+    await asyncio.sleep(0)  # the others of that turn are told
+    assert ended == futures[1:]
     assert not forwards.appends(OWNER).futures
     forwards.owner_is(OWNER)
     later = sent(forwards)

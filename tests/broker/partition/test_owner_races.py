@@ -235,7 +235,7 @@ async def test_a_request_to_a_silent_owner_ends_with_its_session(
     assert appends is not None
     assert appends.url == url
     single: AppendFuture = asyncio.get_running_loop().create_future()
-    appends.futures.add(single)
+    appends.futures[single] = None
     await asyncio.sleep(0.06)
     assert not request.done()
     assert not single.done()

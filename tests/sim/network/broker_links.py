@@ -121,7 +121,7 @@ class SimLinks(Links):
         self._history = history
 
     def append(
-        self, url: str, parts: tuple[bytes, ...], in_flight: set[AppendFuture]
+        self, url: str, parts: tuple[bytes, ...], in_flight: dict[AppendFuture, None]
     ) -> AppendFuture:
         self._history.counts["forwards at once"] += 1
         if IS_FORWARDED.get():
