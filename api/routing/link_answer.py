@@ -34,6 +34,8 @@ class AppendAnswer:
     """The answer to an append, in a future that gets FencelogErrors, and is then taken out of
     those ``in_flight``. Implements ``Awaited``."""
 
+    __slots__ = ("_future", "_in_flight", "_url")
+
     def __init__(self, url: str, future: AppendFuture, in_flight: dict[AppendFuture, None]) -> None:
         self._url = url
         self._future = future
