@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fencelog.api.http.json_messages import Columns
@@ -63,6 +63,7 @@ def test_json_and_ndjson_mean_what_they_say(messages: list[dict[str, Any]]) -> N
 
 
 @given(st.binary(min_size=1, max_size=60))
+@example(b"a\n\n\nb\n\n")
 def test_text_lines_are_what_split_gives(body: bytes) -> None:
     lines = body.split(b"\n")
     assert list(parse_text(body).values) == (lines[:-1] if body.endswith(b"\n") else lines)

@@ -74,6 +74,20 @@ async def test_a_lost_bookie_is_replaced_and_every_entry_has_all_its_copies(
         await check_copies(cluster, metadata.ledger_id, [] if metadata is empty else PAYLOADS)
 
 
+async def test_a_lost_bookie_that_does_not_answer_is_replaced_where_it_has_no_entries(
+    cluster: LocalCluster, marks: UnderReplicatedLedgers
+) -> None:
+    """It is registered again, and nobody reaches it: the next entries must not wait for it."""
+    empty = await (await cluster.create(3, 3, 2)).close()
+    named, _ = await members(cluster, empty)
+    cluster.cut(named[0])
+    await mark(marks, empty.ledger_id, named[0])
+    async with running(cluster.worker()):
+        await healed(marks)
+    now, _ = await cluster.ledgers.get(empty.ledger_id)
+    assert named[0] not in now.fragments[0].bookies
+
+
 async def test_the_only_other_bookie_is_taken_although_it_lacked_entries(tmp_path: Path) -> None:
     """It is marked itself, of other fragments; unless it is to leave, there is no better one."""
     async with LocalCluster(tmp_path, size=4) as cluster:

@@ -223,21 +223,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "empty-fragments-forgotten",
-        RULE,
-        "A bookie is not asked where it has no entries, and stays in the metadata for ever.",
-        (
-            Edit(
-                REPAIR,
-                "LedgerRepair._list",
-                "        while True:\n",
-                "        if first > last:\n"
-                "            return BookieEntries(Availability(), False)\n"
-                "        while True:\n",
-            ),
-        ),
-    ),
-    Mutant(
         "first-fragment-alone",
         RULE,
         "A ledger is taken for repaired when its lost bookie is replaced in one fragment.",
@@ -386,6 +371,22 @@ RARE = (
                 "LedgerReader._is_outdated",
                 "                self.update((await self._source.get_latest(used.ledger_id))[0])\n",
                 "                await self._look()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        # It has to be registered, and not to answer: one that is not registered is not back.
+        "empty-fragments-forgotten",
+        RULE,
+        "A bookie is not asked where it has no entries, and stays in the metadata for ever.",
+        (
+            Edit(
+                REPAIR,
+                "LedgerRepair._list",
+                "        while True:\n",
+                "        if first > last:\n"
+                "            return BookieEntries(Availability(), False)\n"
+                "        while True:\n",
             ),
         ),
     ),
