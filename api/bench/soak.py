@@ -196,7 +196,7 @@ class _Maintenance:
             for bookie_id, address in (await self._get("segments"))["bookies"].items():
                 bookie = TcpBookieClient(bookie_id, address)
                 try:
-                    await bookie.admin({"do": "gc", "below": COMPACT_BELOW})
+                    await bookie.admin({"do": "gc", "below": COMPACT_BELOW, "no_grace": True})
                 finally:
                     await bookie.close()
             self._collections += 1

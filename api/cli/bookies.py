@@ -87,15 +87,25 @@ def gc(
         float | None,
         typer.Option(min=0, max=1, help="Compact logs of which less than this is live."),
     ] = None,
+    no_grace: Annotated[
+        bool,
+        typer.Option(
+            "--no-grace",
+            help="Take what was deleted a moment ago, too. A backup of the metadata from before "
+            "cannot bring it back then.",
+        ),
+    ] = False,
     secret_file: SecretOption = None,
 ) -> None:
     """Begin to collect garbage, now.
 
-    Entries of deleted ledgers go, and their space comes back. The command status tells how far it
-    has come."""
+    Entries of ledgers that were deleted an hour ago go, and their space comes back. The command
+    status tells how far it has come."""
     request: dict[str, Any] = {"do": "gc"}
     if threshold is not None:
         request["below"] = threshold
+    if no_grace:
+        request["no_grace"] = True
     _show(_admin(metadata, secret_file, bookie, request))
 
 

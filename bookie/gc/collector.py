@@ -76,6 +76,7 @@ class Garbage:
         self._asked = asyncio.Event()
         bookie.on_read_only[self._on_read_only] = None
         self._asked_below = 0.0
+        self._is_asked_without_grace = False
         self._minor_s = self._major_s = self._loop.time()
         self._is_running = False
         self._passes = self._removed_ledgers = 0
@@ -115,9 +116,10 @@ class Garbage:
         """Run one pass. It compacts entry logs of which less than a share ``below`` is live, unless
         compaction is suspended. Failures are reported, and left to the next pass."""
         self._is_running, self._last_error, self._asked_below = True, None, 0.0
+        without_grace, self._is_asked_without_grace = self._is_asked_without_grace, False
         try:
             try:
-                await self._collect_ledgers()
+                await self._collect_ledgers(grace_of_deleted=not without_grace)
             except FencelogError as error:
                 self._report("ledgers", error)
             for files in self._files:
@@ -151,8 +153,8 @@ class Garbage:
 
     # -- one pass ------------------------------------------------------------------------------
 
-    async def _collect_ledgers(self) -> None:
-        removed = await self._ledgers.collect()
+    async def _collect_ledgers(self, *, grace_of_deleted: bool) -> None:
+        removed = await self._ledgers.collect(grace_of_deleted=grace_of_deleted)
         if not removed:
             return
         self._removed_ledgers += len(removed)
@@ -206,12 +208,13 @@ class Garbage:
 
     async def _begin(self, given: dict[str, Any]) -> dict[str, Any]:
         """Start a pass now, or after the current one. ``below``: also compact entry logs with a
-        lower share of live bytes."""
-        arguments(given, {}, {"below": float})
+        lower share of live bytes. ``no_grace``: remove deleted ledgers without the grace time."""
+        arguments(given, {}, {"below": float, "no_grace": bool})
         below = given.get("below", 0)
         if not 0 <= below <= 1:
             raise FencelogError(ErrorCode.BAD_REQUEST, f"'below' is to be a share, not {below}")
         self._asked_below = max(self._asked_below, below)
+        self._is_asked_without_grace |= given.get("no_grace", False)
         self._asked.set()
         return {"begun": True}
 

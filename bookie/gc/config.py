@@ -20,8 +20,9 @@ class GarbageConfig:
     """Time between two checks of the metadata for ledgers that were deleted."""
 
     grace_ms: int = _HOUR_MS
-    """Time for which other bookies have to hold a ledger before it is removed here. It starts again
-    with the process."""
+    """Time for which a ledger has to be gone from the metadata, or other bookies to hold it, before
+    it is removed here: a metadata store that is restored from a backup of that time names only what
+    bookies still have. It starts again with the process."""
 
     minor_interval_ms: int = _HOUR_MS
     minor_below: float = 0.2

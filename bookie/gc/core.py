@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 # -- ledgers -------------------------------------------------------------------------------------
+
+
+class Reason(Enum):
+    """The reason for which a ledger need not be here."""
+
+    DELETED = auto()
+    OVER_REPLICATED = auto()
+
+
+Garbage = tuple[int, Reason]
+"""A ledger that need not be here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +32,14 @@ class LedgerChoice:
     """Ids of ledgers, ascending, all of them yet to be verified."""
 
     deleted: tuple[int, ...]
-    """The ledgers without metadata."""
+    """The ledgers that have had no metadata for the grace time."""
     ahead: tuple[int, ...]
     """The ledgers without metadata whose ids were never given, by the same metadata: it is older
     than they are. They stay."""
     over_replicated: tuple[int, ...]
     """The ledgers that other bookies have held for the grace time."""
-    since_ms: Mapping[int, int]
-    """The over-replicated ledgers, and the time since when they are: the input of the next
+    since_ms: Mapping[Garbage, int]
+    """The time since when each ledger is deleted or over-replicated: the input of the next
     choice."""
 
 
@@ -43,28 +55,37 @@ def choose_ledgers(
     listed: Mapping[int, bool],
     *,
     last_given_id: int,
-    since_ms: Mapping[int, int],
+    since_ms: Mapping[Garbage, int],
     now_ms: int,
     grace_ms: int,
+    grace_of_deleted: bool = True,
 ) -> LedgerChoice:
-    """Choose the ledgers to remove.
+    """Choose the ledgers to remove: those that have been garbage for the grace time, for one and
+    the same reason. A ledger that is listed again in the meantime is forgotten.
 
     ``local``: the ledgers known here before the listing began, and whether entries of them are
     here. ``listed``: those of them that a complete listing has, and whether they are
     over-replicated. ``last_given_id``: the last id that any ledger may have, by the same metadata.
-    ``since_ms``: the field of the previous choice.
+    ``since_ms``: the field of the previous choice. ``grace_of_deleted``: False: deleted ledgers go
+    without the grace time.
     """
     gone = sorted(local.keys() - listed.keys())
-    over_replicated = {
-        ledger_id: since_ms.get(ledger_id, now_ms)
+    garbage = [(ledger_id, Reason.DELETED) for ledger_id in gone if ledger_id <= last_given_id]
+    garbage += [
+        (ledger_id, Reason.OVER_REPLICATED)
         for ledger_id, has_entries in sorted(local.items())
         if has_entries and listed.get(ledger_id, False)
-    }
+    ]
+    since = {each: since_ms.get(each, now_ms) for each in garbage}
+
+    def due(why: Reason, grace_ms: int) -> tuple[int, ...]:
+        return tuple(i for (i, is_), at in since.items() if is_ is why and now_ms - at >= grace_ms)
+
     return LedgerChoice(
-        tuple(ledger_id for ledger_id in gone if ledger_id <= last_given_id),
+        due(Reason.DELETED, grace_ms if grace_of_deleted else 0),
         tuple(ledger_id for ledger_id in gone if ledger_id > last_given_id),
-        tuple(i for i, since in over_replicated.items() if now_ms - since >= grace_ms),
-        over_replicated,
+        due(Reason.OVER_REPLICATED, grace_ms),
+        since,
     )
 
 

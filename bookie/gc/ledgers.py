@@ -8,8 +8,9 @@ metadata is then an older backup, without the ledgers that were created later. A
 looked up once more, right before it is removed, by a read for which no server is too far behind.
 After any error, no more ledgers are removed.
 
-* A ledger that is not there was deleted: a tombstone stays, so that a writer that was suspended
-  before the deletion cannot bring it back.
+* A ledger that is not there, for the grace time, was deleted: a tombstone stays, so that a writer
+  that was suspended before the deletion cannot bring it back. The grace time is for the metadata
+  store: one that is restored from a backup names the ledgers of that time again.
 * A closed ledger of which no fragment names this bookie, for the grace time, is held by others,
   unless it is marked as lacking copies: then it stays (BK#4668). The metadata is read once more
   after the mark was found absent, since a worker names this bookie and then removes the mark. The
@@ -25,7 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from fencelog.bookie.engine.bookie import Bookie
-from fencelog.bookie.gc.core import choose_ledgers, is_over_replicated
+from fencelog.bookie.gc.core import Garbage, choose_ledgers, is_over_replicated
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import last_given_id
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, has_node
@@ -62,13 +63,13 @@ class LedgerGarbage:
         self._ledgers = LedgerStore(metadata.store)
         self._grace_ms = grace_ms
         self._loop = asyncio.get_running_loop()
-        self._since_ms: dict[int, int] = {}
+        self._since_ms: dict[Garbage, int] = {}
         self.ahead = 0
         """Number of ledgers with ids that the metadata had never given, at the last check."""
 
-    async def collect(self) -> list[int]:
+    async def collect(self, *, grace_of_deleted: bool = True) -> list[int]:
         """Remove the ledgers that need not be here; return which. Their entries leave the index
-        with the next flush.
+        with the next flush. ``grace_of_deleted``: False: deleted ledgers go without the grace time.
 
         Raises FencelogError: BAD_REQUEST (not our cluster), METADATA_UNAVAILABLE, METADATA_UNKNOWN,
         CORRUPT (then no ledger is removed), or an error from the removal of a single ledger.
@@ -87,6 +88,7 @@ class LedgerGarbage:
             since_ms=self._since_ms,
             now_ms=round(self._loop.time() * 1000),
             grace_ms=self._grace_ms,
+            grace_of_deleted=grace_of_deleted,
         )
         self._since_ms = dict(choice.since_ms)
         self.ahead = len(choice.ahead)

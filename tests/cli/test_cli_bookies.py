@@ -116,7 +116,7 @@ async def test_work_is_passed_on_to_the_parts_of_a_bookie(
 ) -> None:
     def verb(name: str) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
         async def done(given: dict[str, Any]) -> dict[str, Any]:
-            arguments(given, {}, {"below": float, "ledger": int})
+            arguments(given, {}, {"below": float, "no_grace": bool, "ledger": int})
             return {"done": name, **given}
 
         return done
@@ -126,6 +126,7 @@ async def test_work_is_passed_on_to_the_parts_of_a_bookie(
     commands = {
         ("gc", "b1"): {"done": "gc"},
         ("gc", "b1", "--threshold", "0.5"): {"done": "gc", "below": 0.5},
+        ("gc", "b1", "--no-grace"): {"done": "gc", "no_grace": True},
         ("scrub", "b1"): {"done": "scrub"},
         ("scrub", "b1", "--ledger", "7"): {"done": "scrub", "ledger": 7},
         ("integrity", "b1"): {"done": "integrity"},

@@ -235,6 +235,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "Garbage and compaction": (
         Step("fencelog bookies gc bookie-1 --metadata $M"),
         Step("fencelog bookies gc bookie-1 --threshold 0.9 --metadata $M"),
+        Step("fencelog bookies gc bookie-1 --no-grace --metadata $M"),
         Step("fencelog bookies compaction bookie-1 suspend --metadata $M"),
         Step("fencelog bookies compaction bookie-1 resume --metadata $M"),
     ),

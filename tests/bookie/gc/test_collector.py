@@ -50,7 +50,14 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(open_bookie: OpenBookie, requests: Requests) -> AsyncIterator[Scene]:
+def config() -> GarbageConfig:
+    return GarbageConfig(grace_ms=0)
+
+
+@pytest.fixture
+async def scene(
+    open_bookie: OpenBookie, requests: Requests, config: GarbageConfig
+) -> AsyncIterator[Scene]:
     """A bookie under maintenance, with ledgers 1 to 9 that the metadata has."""
     store = MemoryMetadataStore()
     await store.start()
@@ -76,7 +83,7 @@ async def scene(open_bookie: OpenBookie, requests: Requests) -> AsyncIterator[Sc
         bookie,
         io_thread,
         ClusterMetadata(store, instance, "1"),
-        GarbageConfig(),
+        config,
         entry_log_bytes=1 << 30,
         on_damage=lambda run, error: None,
     )
@@ -107,6 +114,15 @@ async def test_a_pass_brings_the_space_of_deleted_ledgers_back(scene: Scene) -> 
     assert used_bytes(scene) < 110_000 + 1_000
     found = await scene.requests.read(scene.bookie, 9, 99)
     assert found == scene.requests.run(9, 99, size=1000)
+
+
+@pytest.mark.parametrize("config", [GarbageConfig()])
+async def test_one_pass_that_is_asked_to_takes_what_was_deleted_a_moment_ago(scene: Scene) -> None:
+    await scene.ledgers.delete(1)
+    assert (await scene.collected())["removed_ledgers"] == 0
+    assert (await scene.collected(no_grace=True))["removed_ledgers"] == 1
+    await scene.ledgers.delete(2)
+    assert (await scene.collected())["removed_ledgers"] == 1
 
 
 async def test_a_full_disk_is_collected_at_once_and_sparse_files_with_it(scene: Scene) -> None:
@@ -170,6 +186,7 @@ async def test_a_read_only_bookie_gets_its_space_back(scene: Scene) -> None:
         ("gc", {"below": 1.5}),
         ("gc", {"below": "all"}),
         ("gc", {"of": 3}),
+        ("gc", {"no_grace": 1}),
         ("suspend_compaction", {"for": 3}),
         ("resume_compaction", {"for": 3}),
     ],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fencelog.bookie.gc.core import (
     LogFile,
+    Reason,
     choose_ledgers,
     dead_files,
     id_ranges,
@@ -38,18 +39,20 @@ def test_over_replicated_is_what_is_closed_and_names_us_nowhere() -> None:
 @given(
     st.dictionaries(IDS, st.booleans()),
     st.dictionaries(IDS, st.booleans()),
-    st.dictionaries(IDS, st.integers(0, 100)),
+    st.dictionaries(st.tuples(IDS, st.sampled_from(Reason)), st.integers(0, 100)),
     st.integers(0, 100),
     st.integers(0, 50),
     st.integers(0, 31),
+    st.booleans(),
 )
 def test_ledgers_are_chosen_as_one_by_one(
     local: dict[int, bool],
     listed: dict[int, bool],
-    since_ms: dict[int, int],
+    since_ms: dict[tuple[int, Reason], int],
     now_ms: int,
     grace_ms: int,
     last_given_id: int,
+    grace_of_deleted: bool,
 ) -> None:
     choice = choose_ledgers(
         local,
@@ -58,17 +61,27 @@ def test_ledgers_are_chosen_as_one_by_one(
         since_ms=since_ms,
         now_ms=now_ms,
         grace_ms=grace_ms,
+        grace_of_deleted=grace_of_deleted,
     )
     for ledger_id in range(31):
         here, there = ledger_id in local, ledger_id in listed
         was_given = ledger_id <= last_given_id
-        assert (ledger_id in choice.deleted) == (here and not there and was_given)
+        gone, is_gone = (ledger_id, Reason.DELETED), here and not there and was_given
+        assert (gone in choice.since_ms) == is_gone
+        if is_gone:
+            since = since_ms.get(gone, now_ms)
+            assert choice.since_ms[gone] == since
+            its_grace_ms = grace_ms if grace_of_deleted else 0
+            assert (ledger_id in choice.deleted) == (now_ms - since >= its_grace_ms)
+        else:
+            assert ledger_id not in choice.deleted
         assert (ledger_id in choice.ahead) == (here and not there and not was_given)
         over = here and local[ledger_id] and there and listed[ledger_id]
-        assert (ledger_id in choice.since_ms) == over
+        copied = (ledger_id, Reason.OVER_REPLICATED)
+        assert (copied in choice.since_ms) == over
         if over:
-            since = since_ms.get(ledger_id, now_ms)
-            assert choice.since_ms[ledger_id] == since
+            since = since_ms.get(copied, now_ms)
+            assert choice.since_ms[copied] == since
             assert (ledger_id in choice.over_replicated) == (now_ms - since >= grace_ms)
         else:
             assert ledger_id not in choice.over_replicated
@@ -86,6 +99,32 @@ def test_the_grace_time_begins_when_it_is_first_seen_and_anew_after_a_change() -
     assert again.over_replicated == ()
     late = choose({1: True}, since_ms=again.since_ms, now_ms=35)
     assert late.over_replicated == (1,)
+
+
+def test_a_deleted_ledger_has_a_grace_time_which_a_restore_ends() -> None:
+    choose = partial(choose_ledgers, {1: True}, last_given_id=1, grace_ms=5)
+    first = choose({}, since_ms={}, now_ms=10)
+    assert first.deleted == ()
+    assert choose({}, since_ms=first.since_ms, now_ms=15).deleted == (1,)
+    restored = choose({1: False}, since_ms=first.since_ms, now_ms=15)
+    assert restored.since_ms == {}
+    again = choose({}, since_ms=restored.since_ms, now_ms=16)
+    assert again.deleted == ()
+    moved = choose({1: True}, since_ms={}, now_ms=10)
+    assert choose({}, since_ms=moved.since_ms, now_ms=20).deleted == (), "each reason has its own"
+
+
+def test_without_the_grace_time_only_what_is_deleted_goes_at_once() -> None:
+    choice = choose_ledgers(
+        {1: True, 2: True},
+        {2: True},
+        last_given_id=2,
+        since_ms={},
+        now_ms=10,
+        grace_ms=5,
+        grace_of_deleted=False,
+    )
+    assert (choice.deleted, choice.over_replicated) == ((1,), ())
 
 
 @st.composite

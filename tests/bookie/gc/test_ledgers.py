@@ -154,6 +154,19 @@ async def test_a_closed_ledger_that_others_hold_goes_after_the_grace_time(scene:
     assert await scene.answer(3) is ErrorCode.NO_SUCH_LEDGER
 
 
+async def test_a_deleted_ledger_that_a_restore_brings_back_in_time_is_still_there(
+    scene: Scene,
+) -> None:
+    patient = scene.collector(grace_ms=3_600_000)
+    await scene.ledgers.delete(2)
+    await scene.ledgers.delete(3)
+    assert await patient.collect() == []
+    await scene.ledgers.create(scene.metadata(2))
+    assert await scene.answer(2) == scene.requests.run(2, 0)
+    assert await patient.collect(grace_of_deleted=False) == [3]
+    assert await scene.answer(2) == scene.requests.run(2, 0)
+
+
 @pytest.mark.parametrize(
     "instance",
     [[None], ["22" * 16], [OURS, None], [OURS, "22" * 16]],

@@ -67,7 +67,7 @@ class BookieMachine:
         self.maintenance = MaintenanceConfig(
             garbage=GarbageConfig(
                 interval_ms=plan.garbage_ms,
-                grace_ms=plan.garbage_ms // 4,
+                grace_ms=0,  # a listing that is wrong has to be seen
                 minor_interval_ms=plan.garbage_ms,
                 minor_below=0.5,
                 major_interval_ms=plan.garbage_ms * 4,

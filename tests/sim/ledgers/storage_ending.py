@@ -222,7 +222,7 @@ class StorageEnding:
                 await asyncio.sleep(STEP_S)
                 continue
             enough = garbage["passes"] + 1 + garbage["is_running"]
-            await client.admin({"do": "gc", "below": 1.0})
+            await client.admin({"do": "gc", "below": 1.0, "no_grace": True})
             while garbage["passes"] < enough:
                 await asyncio.sleep(STEP_S / 2)
                 garbage = (await client.admin({"do": "status"}))["garbage"]

@@ -56,7 +56,7 @@ def test_a_bookie_is_read_only_for_a_while() -> None:
     stop_adds(installed)
     switches = [line for line in installed.lines if "read-only" in line]
     assert switches == [SWITCH.format("on"), SWITCH.format("off")]
-    assert sum("bookies gc bookie-1" in line for line in installed.lines) == 2
+    assert sum("bookies gc bookie-1" in line for line in installed.lines) == 3
 
 
 def test_a_bookie_that_is_not_ready_takes_entries_again_all_the_same() -> None:

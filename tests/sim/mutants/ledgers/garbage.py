@@ -151,3 +151,21 @@ MUTANTS = (
         (Edit(STORAGE, "Storage.store", "removed=flushed.removed", "removed=()"),),
     ),
 )
+
+WITH_TIME = (
+    Mutant(
+        "deleted-ledger-has-no-grace",
+        "MAINTENANCE.md: garbage collection",
+        "A deleted ledger goes at once: a restored backup names what no bookie has.",
+        (
+            Edit(
+                "fencelog.bookie.gc.core",
+                "choose_ledgers",
+                "grace_ms if grace_of_deleted else 0",
+                "0",
+            ),
+        ),
+    ),
+)
+"""Mutants that no history shows, as none restores a backup. A test of the part has to detect
+them."""

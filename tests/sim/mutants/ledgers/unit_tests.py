@@ -132,6 +132,7 @@ TESTS = {
     ),
     "tests/bookie/gc/test_core.py": (
         "open-ledger-is-over-replicated",
+        "deleted-ledger-has-no-grace",
         "live-log-removed",
     ),
     "tests/bookie/gc/test_collector.py": (
