@@ -25,7 +25,7 @@ from fencelog.bookie.engine.shard import Shard
 from fencelog.bookie.gc.config import GarbageConfig
 from fencelog.bookie.gc.core import id_ranges
 from fencelog.bookie.gc.files import FileGarbage, FileLimits, OnDamage
-from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
+from fencelog.bookie.gc.ledgers import ClusterMetadata, Doubt, LedgerGarbage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
@@ -55,6 +55,7 @@ class Garbage:
         metadata: ClusterMetadata,
         config: GarbageConfig,
         *,
+        doubt: Doubt,
         entry_log_bytes: int,
         on_damage: OnDamage,
     ) -> None:
@@ -62,7 +63,7 @@ class Garbage:
         self._io_thread = io_thread
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._ledgers = LedgerGarbage(bookie, metadata, grace_ms=config.grace_ms)
+        self._ledgers = LedgerGarbage(bookie, metadata, doubt, grace_ms=config.grace_ms)
         limits = FileLimits(
             bytes_per_s=config.compaction_bytes_per_s,
             file_bytes=entry_log_bytes,
@@ -139,12 +140,14 @@ class Garbage:
 
     def status(self) -> dict[str, Any]:
         """Return this part of ``status``. Counts are since the start, except
-        ``ledgers_ahead_of_metadata``, which is that of the last check."""
+        ``ledgers_ahead_of_metadata`` and ``unconfirmed_ledgers`` (over-replicated ones, which stay
+        as other bookies may lack their entries), which are those of the last check."""
         return {
             "is_running": self._is_running,
             "passes": self._passes,
             "removed_ledgers": self._removed_ledgers,
             "ledgers_ahead_of_metadata": self._ledgers.ahead,
+            "unconfirmed_ledgers": len(self._ledgers.doubts),
             "removed_entry_logs": sum(files.removed_files for files in self._files),
             "copied_bytes": sum(files.copied_bytes for files in self._files),
             "compaction_is_suspended": self._is_suspended,

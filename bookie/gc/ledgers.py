@@ -14,15 +14,17 @@ After any error, no more ledgers are removed.
 * A closed ledger of which no fragment names this bookie, for the grace time, is held by others,
   unless it is marked as lacking copies: then it stays (BK#4668). The metadata is read once more
   after the mark was found absent, since a worker names this bookie and then removes the mark. The
-  ledger is left in limbo, since a process that copies it here may be about to name this bookie: an
-  entry that it then misses is unknown, not "no", and the integrity check copies it back.
+  And the bookies that the metadata names have to list all entries that are here: the metadata of a
+  restored backup names bookies from which the entries were moved since, and the only copies may be
+  here. The ledger is left in limbo, since a process that copies it here may be about to name this
+  bookie: an entry that it then misses is unknown, not "no", and the integrity check copies it back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fencelog.bookie.engine.bookie import Bookie
@@ -30,6 +32,7 @@ from fencelog.bookie.gc.core import Garbage, choose_ledgers, is_over_replicated
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import last_given_id
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, has_node
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.port import MetadataStore
 
@@ -37,11 +40,17 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 64
 """Number of ledgers looked up and removed concurrently: their journal records share a sync, and
-adds do not wait behind more of them."""
+adds do not wait behind more of them. As many are compared with other bookies, by a request for each
+of theirs."""
 
 Instance = Callable[[], Awaitable[str | None]]
 """A function that reads the instance id of the cluster from its metadata store; None: it has
 none."""
+
+
+Doubt = Callable[[LedgerMetadata], Awaitable[str | None]]
+"""A function that tells why it is not certain that the bookies which the metadata names hold all
+entries of the ledger that are here; None: it is certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +66,21 @@ class ClusterMetadata:
 class LedgerGarbage:
     """The removal of ledgers of one bookie."""
 
-    def __init__(self, bookie: Bookie, metadata: ClusterMetadata, *, grace_ms: int) -> None:
+    def __init__(
+        self, bookie: Bookie, metadata: ClusterMetadata, doubt: Doubt, *, grace_ms: int
+    ) -> None:
         self._bookie = bookie
         self._metadata = metadata
         self._ledgers = LedgerStore(metadata.store)
+        self._doubt = doubt
         self._grace_ms = grace_ms
         self._loop = asyncio.get_running_loop()
         self._since_ms: dict[Garbage, int] = {}
         self.ahead = 0
         """Number of ledgers with ids that the metadata had never given, at the last check."""
+        self.doubts: dict[int, str] = {}
+        """The over-replicated ledgers that stayed at the last check, as others may lack entries of
+        them, and why."""
 
     async def collect(self, *, grace_of_deleted: bool = True) -> list[int]:
         """Remove the ledgers that need not be here; return which. Their entries leave the index
@@ -101,7 +116,22 @@ class LedgerGarbage:
                 choice.ahead[0],
             )
         removed = await self._each(choice.deleted, self._remove_deleted)
-        return removed + await self._each(choice.over_replicated, self._remove_over_replicated)
+        before, self.doubts = self.doubts, {}
+        removed += await self._each(choice.over_replicated, self._remove_over_replicated)
+        self._tell_doubts(before)
+        return removed
+
+    def _tell_doubts(self, before: Mapping[int, str]) -> None:
+        """Log the ledgers that stay, when there are others than at the previous check."""
+        if new := sorted(self.doubts.keys() - before.keys()):
+            _log.warning(
+                "bookie %s keeps %d over-replicated ledgers, as other bookies may lack their "
+                "entries; %d first: %s",
+                self._bookie.bookie_id,
+                len(self.doubts),
+                new[0],
+                self.doubts[new[0]],
+            )
 
     async def _listed(self, local: dict[int, bool]) -> tuple[dict[int, bool], int]:
         """Return which of the local ledgers the metadata has, and whether they are over-replicated;
@@ -156,23 +186,27 @@ class LedgerGarbage:
         return False
 
     async def _remove_over_replicated(self, ledger_id: int) -> bool:
-        if not await self._is_held_by_others(ledger_id):
+        metadata = await self._over_replicated(ledger_id)
+        if metadata is None:
+            return False
+        if (doubt := await self._doubt(metadata)) is not None:
+            self.doubts[ledger_id] = doubt
             return False
         if await has_node(self._metadata.store, MARKS_PATH, ledger_id):
             return False  # its entries may be here because this bookie is about to be named
         # Or it has just been named: the mark goes only after that.
-        if not await self._is_held_by_others(ledger_id):
+        if await self._over_replicated(ledger_id) != metadata:
             return False
         await self._bookie.shard(ledger_id).remove(ledger_id, deleted=False)
         return True
 
-    async def _is_held_by_others(self, ledger_id: int) -> bool:
-        """Tell whether the ledger is over-replicated by metadata that is not older than this
-        call."""
+    async def _over_replicated(self, ledger_id: int) -> LedgerMetadata | None:
+        """Return the metadata, not older than this call, of a ledger that is over-replicated by it;
+        None: it is not."""
         try:
             metadata, _ = await self._ledgers.get_latest(ledger_id)
         except FencelogError as error:
             if error.code is not ErrorCode.LEDGER_NOT_FOUND:
                 raise
-            return False  # deleted just now: the next listing says so
-        return is_over_replicated(metadata, self._bookie.bookie_id)
+            return None  # deleted just now: the next listing says so
+        return metadata if is_over_replicated(metadata, self._bookie.bookie_id) else None

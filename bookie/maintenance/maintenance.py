@@ -17,6 +17,7 @@ from fencelog.bookie.gc.config import GarbageConfig
 from fencelog.bookie.gc.ledgers import ClusterMetadata
 from fencelog.bookie.maintenance.disk_watch import DiskWatch
 from fencelog.bookie.repair.integrity import Integrity
+from fencelog.bookie.repair.other_copies import OtherCopies
 from fencelog.bookie.repair.scrubber import Scrubber
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
@@ -82,6 +83,7 @@ async def maintenance(
             io_thread,
             ClusterMetadata(store, lambda: read_instance(store), bookie.instance),
             settings.garbage,
+            doubt=OtherCopies(bookie, bookies).doubt,
             entry_log_bytes=config.entry_log_bytes,
             on_damage=integrity.on_damage,
         )

@@ -17,7 +17,7 @@ from fencelog.bookie.gc.ledgers import ClusterMetadata
 from fencelog.bookie.maintenance.maintenance import running
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import COUNTER_PATH
-from fencelog.ledgers.ledger_metadata.model import new_metadata
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from tests.support.bookie_stage import OpenBookie, Requests
@@ -78,12 +78,16 @@ async def scene(
     async def instance() -> str | None:
         return scene.instance
 
+    async def no_doubt(metadata: LedgerMetadata) -> None:
+        """Others hold everything."""
+
     io_thread = PosixDisk().io_thread("garbage")
     garbage = Garbage(
         bookie,
         io_thread,
         ClusterMetadata(store, instance, "1"),
         config,
+        doubt=no_doubt,
         entry_log_bytes=1 << 30,
         on_damage=lambda run, error: None,
     )

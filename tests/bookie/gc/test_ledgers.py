@@ -55,11 +55,16 @@ class Scene:
         self.bookie, self.requests, self.store, self.ledgers = bookie, requests, store, ledgers
         self.instance: list[str | None] = [OURS]
         """What is read, one after the other; the last one for ever."""
+        self.unsure: dict[int, str] = {}
+        """Ledgers of which other bookies may lack entries, and why."""
         self.garbage = self.collector(grace_ms=0)
 
     def collector(self, grace_ms: int) -> LedgerGarbage:
         metadata = ClusterMetadata(self.store, self.read_instance, OURS)
-        return LedgerGarbage(self.bookie, metadata, grace_ms=grace_ms)
+        return LedgerGarbage(self.bookie, metadata, self.doubt, grace_ms=grace_ms)
+
+    async def doubt(self, metadata: LedgerMetadata) -> str | None:
+        return self.unsure.get(metadata.ledger_id)
 
     async def read_instance(self) -> str | None:
         return self.instance.pop(0) if len(self.instance) > 1 else self.instance[0]
@@ -165,6 +170,42 @@ async def test_a_deleted_ledger_that_a_restore_brings_back_in_time_is_still_ther
     assert await scene.answer(2) == scene.requests.run(2, 0)
     assert await patient.collect(grace_of_deleted=False) == [3]
     assert await scene.answer(2) == scene.requests.run(2, 0)
+
+
+async def test_what_others_may_lack_stays_and_is_told_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    for ledger_id in (2, 3):
+        await scene.elsewhere(ledger_id)
+    scene.unsure = {3: "bookie b2 has no entry 0"}
+    assert await scene.garbage.collect() == [2]
+    assert await scene.garbage.collect() == []
+    assert await scene.answer(3) == scene.requests.run(3, 0)
+    assert scene.garbage.doubts == scene.unsure
+    (told,) = caplog.messages
+    assert "keeps 1 over-replicated ledgers" in told
+    assert "3 first: bookie b2 has no entry 0" in told
+    scene.unsure = {}
+    assert await scene.garbage.collect() == [3]
+    assert not scene.garbage.doubts
+
+
+async def test_who_holds_it_has_to_be_named_still(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookies that were asked are no longer those of the metadata."""
+    await scene.elsewhere(3)
+
+    async def then_moved(metadata: LedgerMetadata) -> None:
+        _, version = await scene.ledgers.get(3)
+        moved = replace(metadata.fragments[0], bookies=("b2", "b4"))
+        await scene.ledgers.update(replace(metadata, fragments=(moved,)), version)
+        monkeypatch.undo()
+
+    monkeypatch.setattr(scene.garbage, "_doubt", then_moved)
+    assert await scene.garbage.collect() == []
+    assert await scene.answer(3) == scene.requests.run(3, 0)
+    assert await scene.garbage.collect() == [3]
 
 
 @pytest.mark.parametrize(

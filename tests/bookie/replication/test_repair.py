@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
+from fencelog.bookie.repair.other_copies import OtherCopies
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -383,6 +384,7 @@ async def test_garbage_collection_leaves_marked_ledgers_alone(
     garbage = LedgerGarbage(
         target,
         ClusterMetadata(cluster.store, lambda: read_instance(cluster.store), instance),
+        OtherCopies(target, cluster).doubt,
         grace_ms=0,
     )
     assert await garbage.collect() == []

@@ -114,7 +114,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_replication.RARE,
     *mutants_healing_parts.MUTANTS,
     *mutants_replay.BOOT,
-    *mutants_garbage.WITH_TIME,
+    *mutants_garbage.RESTORED,
     *mutants_seldom.RARE,
     *mutants_storage.DECAYED_HEADERS,
     *mutants_storage.ACROSS_THE_END,

@@ -125,7 +125,7 @@ RARE: tuple[Mutant, ...] = (
             Edit(
                 GARBAGE,
                 "LedgerGarbage._remove_over_replicated",
-                "        if not await self._is_held_by_others(ledger_id):\n"
+                "        if await self._over_replicated(ledger_id) != metadata:\n"
                 "            return False\n"
                 "        await",
                 "        await",

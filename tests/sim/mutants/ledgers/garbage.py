@@ -7,6 +7,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 ADDS = "fencelog.bookie.engine.adds"
 LEDGERS = "fencelog.bookie.gc.ledgers"
 LEDGER_NODES = "fencelog.ledgers.ledger_metadata.ledger_nodes"
+OTHER_COPIES = "fencelog.bookie.repair.other_copies"
 SHARD = "fencelog.bookie.engine.shard"
 STATE = "fencelog.bookie.format.ledger_state"
 STORAGE = "fencelog.bookie.storage.storage"
@@ -152,7 +153,7 @@ MUTANTS = (
     ),
 )
 
-WITH_TIME = (
+RESTORED = (
     Mutant(
         "deleted-ledger-has-no-grace",
         "MAINTENANCE.md: garbage collection",
@@ -163,6 +164,38 @@ WITH_TIME = (
                 "choose_ledgers",
                 "grace_ms if grace_of_deleted else 0",
                 "0",
+            ),
+        ),
+    ),
+    Mutant(
+        "over-replicated-by-metadata-alone",
+        "MAINTENANCE.md: over-replicated ledgers",
+        "Others are not asked for their copies: a restored backup names those that have none.",
+        (
+            Edit(
+                LEDGERS,
+                "LedgerGarbage._remove_over_replicated",
+                "            return False\n        if await has_node",
+                "            pass\n        if await has_node",
+            ),
+        ),
+    ),
+    Mutant(
+        "copies-in-limbo-count",
+        "MAINTENANCE.md: over-replicated ledgers",
+        "A bookie confirms copies of a ledger that it has in limbo.",
+        (Edit(OTHER_COPIES, "OtherCopies._compare", "if in_limbo:", "if False:"),),
+    ),
+    Mutant(
+        "copies-of-another-bookie-count",
+        "MAINTENANCE.md: over-replicated ledgers",
+        "A bookie is not asked for an entry that it lacks, if it has others.",
+        (
+            Edit(
+                OTHER_COPIES,
+                "OtherCopies._compare",
+                "next(listed.missing_from(ranges), None)",
+                "listed.span is None and ranges[0] or None",
             ),
         ),
     ),

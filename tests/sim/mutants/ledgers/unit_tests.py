@@ -194,8 +194,13 @@ TESTS = {
         "instance-ignored",
         "stale-listing",
         "created-during-the-listing",
+        "over-replicated-by-metadata-alone",
         "deleted-ledger-takes-adds",
         "cached-runs-stay",
+    ),
+    "tests/bookie/repair/test_other_copies.py": (
+        "copies-in-limbo-count",
+        "copies-of-another-bookie-count",
     ),
     "tests/bookie/maintenance/test_disk_watch.py": ("flush-dropped-without-room",),
     "tests/bookie/engine/test_lacs.py": (
