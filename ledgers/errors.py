@@ -163,19 +163,22 @@ def recovery_incomplete(
     ledger_id: int, what: str, missing: dict[str, FencelogError], *, entry_id: int | None = None
 ) -> FencelogError:
     """Return the error of a recovery that cannot decide: it names the missing bookies, those of
-    them in limbo, and the entry. The recovery may be repeated at any time; where every missing
-    bookie is in limbo, repeating it decides nothing."""
+    them in limbo and (if there are any) those that have deleted the ledger, and the entry. The
+    recovery may be repeated at any time; where every missing bookie is one of these, repeating it
+    decides nothing."""
     reasons = "; ".join(
         prefix_bookie(bookie, error.detail) for bookie, error in sorted(missing.items())
     )
-    entry = {} if entry_id is None else {"entry_id": entry_id}
+    more: dict[str, Any] = {} if entry_id is None else {"entry_id": entry_id}
+    if deleted := [b for b, e in sorted(missing.items()) if e.code is ErrorCode.NO_SUCH_LEDGER]:
+        more["bookies_without_ledger"] = deleted
     return FencelogError(
         ErrorCode.RECOVERY_INCOMPLETE,
         f"ledger {ledger_id} {what}" + (f" ({reasons})" if reasons else ""),
         ledger_id=ledger_id,
         missing_bookies=sorted(missing),
         bookies_in_limbo=list(bookies_in_limbo(missing)),
-        **entry,
+        **more,
     )
 
 

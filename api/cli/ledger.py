@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -93,7 +93,8 @@ def recover(
         bool,
         typer.Option(
             "--accept-loss",
-            help="End the ledger before an entry that only bookies in limbo may have held.",
+            help="End the ledger before an entry that only bookies in limbo, or that have deleted "
+            "the ledger, may have held.",
         ),
     ] = False,
     yes: YesOption = False,
@@ -104,7 +105,8 @@ def recover(
     Its writer can add nothing more.
 
     A bookie that lost its disk or its memory is in limbo with a ledger: it may have held the next
-    entry, and cannot tell. If too many bookies of a write set are in limbo, the end is unknown, and
+    entry, and cannot tell. So does one that has deleted the ledger, before an old backup of the
+    metadata was restored. If there are too many of them in a write set, the end is unknown, and
     the ledger stays as it is until their disks are back. --accept-loss says that none ever will be:
     acknowledged entries may be lost with it, and what was given up is printed.
     """
@@ -116,22 +118,29 @@ def recover(
     closed = _run(metadata, secret_file, lambda cluster: _recover(cluster, ledger, accepted))
     if accepted is not None:
         for bookie in sorted(accepted.fenced):
-            typer.echo(f"bookie {bookie} is in limbo with it, hence fenced")
-        for line in _given_up(accepted.entries):
+            why = "has deleted it" if bookie in accepted.deleted else "is in limbo with it"
+            typer.echo(f"bookie {bookie} {why}, hence fenced")
+        for line in _given_up(accepted.entries, accepted.deleted):
             typer.echo(line)
     typer.echo(
         f"ledger {ledger} is closed: last entry {closed.last_entry_id}, {closed.length} bytes"
     )
 
 
-def _given_up(entries: Mapping[int, tuple[str, ...]]) -> Iterator[str]:
-    """Yield a line for each range of entries that the same bookies may have held."""
+def _given_up(entries: Mapping[int, tuple[str, ...]], deleted: Container[str]) -> Iterator[str]:
+    """Yield a line for each range of entries that the same bookies may have held, of which some
+    have ``deleted`` the ledger."""
     first: int | None = None
     for entry_id, bookies in sorted(entries.items()):
         first = entry_id if first is None else first
         if entries.get(entry_id + 1) != bookies:
             which = f"entry {first}" if first == entry_id else f"entries {first}..{entry_id}"
-            yield f"given up: {which} (in limbo: {', '.join(bookies)})"
+            parts = {
+                "in limbo": [bookie for bookie in bookies if bookie not in deleted],
+                "deleted": [bookie for bookie in bookies if bookie in deleted],
+            }
+            said = "; ".join(f"{what}: {', '.join(who)}" for what, who in parts.items() if who)
+            yield f"given up: {which} ({said})"
             first = None
 
 
@@ -152,16 +161,20 @@ async def _recover(
             accepted=accepted,
         )
     except FencelogError as error:
-        if error.code is not ErrorCode.RECOVERY_INCOMPLETE or not error.extra["bookies_in_limbo"]:
+        lost = {
+            "in limbo": error.extra.get("bookies_in_limbo", []),
+            "deleted": error.extra.get("bookies_without_ledger", []),
+        }
+        said = "; ".join(f"{what}: {', '.join(who)}" for what, who in lost.items() if who)
+        if error.code is not ErrorCode.RECOVERY_INCOMPLETE or not said:
             raise
-        in_limbo = error.extra["bookies_in_limbo"]
         advice = (
             "if what they held is lost for good, --accept-loss ends the ledger without it"
-            if in_limbo == error.extra["missing_bookies"]
+            if sum(map(len, lost.values())) == len(error.extra["missing_bookies"])
             else "the others have to answer first"
         )
         raise FencelogError(
-            error.code, f"{error.detail}; in limbo: {', '.join(in_limbo)}: {advice}", **error.extra
+            error.code, f"{error.detail}; {said}: {advice}", **error.extra
         ) from error
 
 

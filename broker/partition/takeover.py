@@ -41,6 +41,9 @@ from fencelog.ledgers.recovery.recovery import FoundEnd
 _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
 """The errors that reading a ledger may end with if it is deleted at the same moment."""
 
+_NO_COPY = (ErrorCode.NO_SUCH_ENTRY, ErrorCode.READ_UNKNOWN)
+"""The errors of a read of which no bookie gave a copy."""
+
 
 async def take_over(
     core: LogCore,
@@ -136,11 +139,22 @@ class _Takeover:
         return [*self._ends.values(), self._restored]
 
     async def _find_end(self, ledger_id: int) -> tuple[FoundEnd, Sealed]:
-        """Fence a ledger of the log; return its end, and its facts."""
-        factory = self._factory
+        """Fence a ledger of the log; return its end, and its facts. Those of a closed ledger never
+        change: where its last entry has no copy, as bookies have deleted it since the backup of
+        which the metadata was restored, they are what the list says."""
+        factory, sealed = self._factory, self._segments[ledger_id].sealed
         end = await factory.ledgers.find_end(ledger_id)
         now_us = factory.host.now_us()
-        return end, await _facts_of(factory.ledgers, end.metadata, end.last, now_us=now_us)
+        try:
+            facts = await _facts_of(factory.ledgers, end.metadata, end.last, now_us=now_us)
+        except FencelogError as error:
+            was_closed = end.change is None and end.metadata.is_closed
+            if error.code not in _NO_COPY or not was_closed or sealed is None:
+                raise
+            if end.metadata.last_entry_id != sealed.entries - 1:
+                raise
+            return end, sealed
+        return end, facts
 
     async def _recover_state(self, ledger_id: int) -> FoundEnd:
         """Fence the state ledger, and apply its events."""

@@ -293,7 +293,11 @@ class RecoveryCore:
         return self._read_at_start(asked)
 
     def _read_at_start(self, bookies: Iterable[str]) -> list[RecoveryEffect]:
-        return [ReadCopy(self._start_lac, bookie, 1, fence=False) for bookie in bookies]
+        """Ask for the entry at the start. Where its loss is accepted, the ledger is fenced: of one
+        that a bookie has never known it then says "no such entry", of a deleted one still "no such
+        ledger"."""
+        fence = self._accepted is not None
+        return [ReadCopy(self._start_lac, bookie, 1, fence=fence) for bookie in bookies]
 
     def _length_answer(self, round_: EntryRound) -> list[RecoveryEffect]:
         if round_.found:

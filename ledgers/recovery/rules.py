@@ -3,6 +3,10 @@
 Generous with positives, strict with negatives: one verified copy recovers an entry; only (Qw - Qa)
 + 1 explicit "no such entry" end the ledger; anything else is unknown, and an unknown entry aborts
 the recovery and never closes the ledger.
+
+A ledger that is recovered is in the metadata. "No such ledger" is therefore no negative here: the
+bookie has a tombstone (a fencing request makes an unknown ledger known), and what it held is gone.
+So it is where the metadata store was restored from an old backup, after the ledger was deleted.
 """
 
 from __future__ import annotations
@@ -14,12 +18,18 @@ from enum import Enum
 from fencelog.ledgers.errors import (
     ErrorCode,
     FencelogError,
-    bookies_in_limbo,
     recovery_incomplete,
 )
 from fencelog.ledgers.format.run import Entry, slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, write_set
+
+_LOST = (ErrorCode.LEDGER_IN_LIMBO, ErrorCode.NO_SUCH_LEDGER)
+"""The errors of a bookie that has lost, or deleted, what it may have held. It takes no adds of the
+ledger's writer, for good: limbo is the state of a fenced ledger; a tombstone is fenced, is kept for
+ever (in the journal, before any answer; in the index; by replay), and refuses recovery adds, too
+(``bookie/engine/adds.py``). Who rebuilds a lost index, which held tombstones, fences every ledger
+of the metadata that names the bookie (rule 10)."""
 
 
 class Verdict(Enum):
@@ -33,16 +43,24 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class AcceptedLoss:
-    """The consent of a person to lose what only bookies in limbo may have held, and the resulting
-    losses. With it, "in limbo" counts as "no such entry" once the whole write set has answered, and
-    as fenced, because such a bookie is fenced. So a ledger whose copies are lost for good can be
-    closed. Without it (None wherever one may be passed, and so everywhere except in that person's
-    own command) limbo is unknown."""
+    """The consent of a person to lose what only bookies in limbo, or that have deleted the ledger,
+    may have held, and the resulting losses. With it, "in limbo" and "no such ledger" count as "no
+    such entry" once the whole write set has answered, and as fenced, because such a bookie is
+    fenced. So a ledger whose copies are lost for good can be closed. Without it (None wherever one
+    may be passed, and so everywhere except in that person's own command) both are unknown."""
 
     fenced: set[str] = field(default_factory=set)
-    """Bookies whose answer to the fencing read was "in limbo"."""
+    """Bookies whose answer to the fencing read was one of these."""
     entries: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Entries that were given up, each with the bookies in limbo that may have held it."""
+    """Entries that were given up, each with the bookies, sorted, that may have held it."""
+    deleted: set[str] = field(default_factory=set)
+    """The bookies, of all these, that have deleted the ledger; the others have it in limbo."""
+
+    def lost_by(self, bookie_id: str, error: FencelogError) -> bool:
+        """Tell whether the error is one that is accepted; note whether it is a deletion."""
+        if error.code is ErrorCode.NO_SUCH_LEDGER:
+            self.deleted.add(bookie_id)
+        return error.code in _LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +136,7 @@ class FenceRound:
     def error(self, index: int, error: FencelogError) -> None:
         """Record an error. Any error is unknown: a fencing read creates the ledger where it was not
         known."""
-        if self.accepted is not None and error.code is ErrorCode.LEDGER_IN_LIMBO:
+        if self.accepted is not None and self.accepted.lost_by(self.members[index], error):
             self.accepted.fenced.add(self.members[index])
             self.fenced.add(index)
         else:
@@ -181,6 +199,8 @@ class EntryRound:
         is an error."""
         if error is None:
             self.found = True
+        elif error.code is ErrorCode.NO_SUCH_LEDGER:  # a tombstone
+            self.unknown[bookie_id] = error
         elif error.code.is_negative:
             self.negative[bookie_id] = error
         else:
@@ -205,16 +225,18 @@ class EntryRound:
 
     @property
     def is_given_up(self) -> bool:
-        """Tell whether all bookies have answered, and the only remaining doubt is limbo, which is
-        accepted. Any other doubt may still turn out to be a copy."""
-        limbo = bool(self.unknown) and len(bookies_in_limbo(self.unknown)) == len(self.unknown)
-        return self.accepted is not None and self.is_over and limbo
+        """Tell whether all bookies have answered, and the only remaining doubt is what bookies have
+        lost or deleted, which is accepted. Any other doubt may still turn out to be a copy."""
+        is_lost = bool(self.unknown) and all(e.code in _LOST for e in self.unknown.values())
+        return self.accepted is not None and self.is_over and is_lost
 
     def give_up(self) -> None:
-        """Treat the entry as missing. If that is not certain, note the bookies in limbo that may
-        have held it."""
+        """Treat the entry as missing. If that is not certain, note the bookies that may have held
+        it."""
         if self.accepted is not None and self.is_given_up:
-            self.accepted.entries[self.entry_id] = bookies_in_limbo(self.unknown)
+            for bookie_id, error in self.unknown.items():
+                self.accepted.lost_by(bookie_id, error)
+            self.accepted.entries[self.entry_id] = tuple(sorted(self.unknown))
 
     def incomplete(self) -> FencelogError:
         return recovery_incomplete(

@@ -17,13 +17,17 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, StoredBatch
+from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import Host
+from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from fencelog.ledgers.recovery.recovery import recover_ledger
+from fencelog.ledgers.recovery.rules import AcceptedLoss
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.rpc.bookie_port import BookieClient
 from tests.support.broker_stage import ReadAll, Until
@@ -60,8 +64,20 @@ class Service:
         self.brokers.append((broker, directory, store))
         return broker
 
+    def freeze(self, number: int) -> None:
+        """One of the brokers does nothing more, and its session ends."""
+        _, _, store = self.brokers[number]
+        store.disconnect()
+        store.expire()
+
+    async def delete_on_bookies(self, ledger_id: int) -> None:
+        """What garbage collection does after a deletion that restored metadata has forgotten."""
+        for bookie in self.bookies.values():
+            await bookie.shard(ledger_id).remove(ledger_id, deleted=True)
+
     async def close(self) -> None:
         for broker, directory, store in self.brokers:
+            store.reconnect()
             await broker.close()
             await directory.close()
             await store.close()
@@ -260,3 +276,64 @@ async def test_a_restart_of_everything_keeps_every_acknowledged_message(
     for partition in range(2):
         found = await read_all(await broker.partition(NAME, partition))
         assert found == [b"%d" % number for number in range(partition, 40, 2)]
+
+
+async def test_a_partition_whose_state_was_deleted_opens_once_its_ledger_is_ended(
+    service: Service, read_all: ReadAll
+) -> None:
+    """ZooKeeper was restored from an old backup: the state ledger that it names was replaced at a
+    later takeover, and deleted."""
+    first = await service.broker("a")
+    topic, _ = await first.topics.create(NAME, TopicConfig())
+    registered, _ = await first.subscriptions.create(
+        topic.topic_id, "s", SubscriptionConfig(), "earliest", partitions=1, at_most=10
+    )
+    log = await first.partition(NAME, 0)
+    for number in range(5):
+        await log.append_message(Message(b"%d" % number))
+    await log.subscriptions.begin(registered)
+    await log.subscriptions.acknowledge_below(registered.info.subscription_id, 3)
+    state = log._node.ledger_list.state_ledger
+    assert state is not None
+    await service.delete_on_bookies(state)
+    service.freeze(0)
+    second = await service.broker("b")
+    _, directory, store = service.brokers[1]
+    with pytest.raises(FencelogError) as caught:
+        await second.partition(NAME, 0)
+    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+    ended = await recover_ledger(
+        state,
+        ledgers=LedgerStore(store),
+        bookies=directory,
+        placement=Placement(directory, host=SystemHost()),
+        accepted=AcceptedLoss(),
+    )
+    assert ended.last_entry_id == -1
+    taken = await second.partition(NAME, 0)
+    assert await read_all(taken) == [b"%d" % number for number in range(5)]
+    assert (await taken.append_message(Message(b"5"))).offset == 5
+    await second._cursor_reconciler.reconcile()
+    stats = taken.subscriptions.stats(registered.info.subscription_id)
+    assert stats["acked_to"] == 0, "it begins where it was created"
+
+
+async def test_a_sealed_ledger_that_was_deleted_keeps_no_partition_closed(
+    service: Service, until: Until
+) -> None:
+    """Retention has removed it since the backup. The list knows how long it was."""
+    first = await service.broker("a", max_entries=2)
+    await first.topics.create(NAME, TopicConfig())
+    log = await first.partition(NAME, 0)
+    for number in range(2):
+        await log.append_message(Message(b"%d" % number))
+    await until(lambda: log._node.ledger_list.segments[0].sealed is not None)
+    await log.append_message(Message(b"2"))
+    await service.delete_on_bookies(log._node.ledger_list.segments[0].ledger_id)
+    service.freeze(0)
+    taken = await (await service.broker("b")).partition(NAME, 0)
+    assert (await taken.append_message(Message(b"3"))).offset == 3
+    found = await taken.read(2, ReadLimits(max_messages=10, max_bytes=1 << 20))
+    assert [stored.base_offset for stored in found.entries] == [2]
+    with pytest.raises(FencelogError):
+        await taken.read(0, ReadLimits(max_messages=10, max_bytes=1 << 20))

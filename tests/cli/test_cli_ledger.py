@@ -16,7 +16,7 @@ from fencelog.api.cli.ledger import _given_up
 from fencelog.api.console import EXIT_ERROR
 from fencelog.api.local_cluster.cluster_access import cluster_access
 from fencelog.bookie.server.server import BookieServer
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.instance import INSTANCE_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.rpc.bookie_directory import bookie_registration
@@ -145,12 +145,43 @@ async def test_only_consent_ends_what_is_wholly_in_limbo_and_it_is_told_what_is_
 
 def test_what_is_given_up_is_told_as_ranges() -> None:
     lost = dict.fromkeys((3, 4, 5), ("b1", "b2")) | {6: ("b2",), 8: ("b2",)}
-    assert list(_given_up(lost)) == [
+    assert list(_given_up(lost, set())) == [
         "given up: entries 3..5 (in limbo: b1, b2)",
         "given up: entry 6 (in limbo: b2)",
         "given up: entry 8 (in limbo: b2)",
     ]
-    assert list(_given_up({})) == []
+    assert list(_given_up(lost, {"b2"})) == [
+        "given up: entries 3..5 (in limbo: b1; deleted: b2)",
+        "given up: entry 6 (deleted: b2)",
+        "given up: entry 8 (deleted: b2)",
+    ]
+    assert list(_given_up({}, set())) == []
+
+
+async def test_a_ledger_that_bookies_have_deleted_is_ended_with_consent(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its metadata is back, from a backup that is older than the deletion. Restarts forget no
+    deletion, and a writer of that time can add nothing."""
+    writer = await cluster.write(b"0", b"1")
+    for bookie_id in ("b1", "b2", "b3"):
+        await cluster.bookies[bookie_id].shard(1).remove(1, deleted=True)
+        await cluster.restart(bookie_id)
+    assert await run("recover", "1") == EXIT_ERROR
+    told = capsys.readouterr().err
+    assert "deleted: b1" in told
+    assert "--accept-loss ends the ledger without it" in told
+    assert await run("recover", "1", "--accept-loss") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "given up: entry 0 (deleted: b1, b2, b3)",
+        "ledger 1 is closed: last entry -1, 0 bytes",
+    ]
+    assert len([line for line in lines if line.endswith("has deleted it, hence fenced")]) >= 2
+    assert not any("limbo" in line for line in lines)
+    with pytest.raises(FencelogError) as caught:
+        await writer.close()
+    assert caught.value.code is ErrorCode.LEDGER_FENCED
 
 
 async def test_a_recovery_that_merely_lacks_bookies_does_not_speak_of_limbo(

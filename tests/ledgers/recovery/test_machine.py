@@ -312,6 +312,18 @@ def test_with_consent_a_ledger_of_which_nothing_is_left_is_closed_empty() -> Non
     assert limbo(core, 0, "b1", "b2", "b3") == [EMPTY]
 
 
+def test_what_was_deleted_is_told_apart_from_what_was_never_there() -> None:
+    """The entry at the start may be one of an older fragment, whose bookies nobody has fenced."""
+    core = RecoveryCore(ledger(), start_lac=1, accepted=AcceptedLoss())
+    core.start()
+    asked = limbo(core, 2, "b1", "b2", "b3")
+    assert [ask.fence for ask in asked if isinstance(ask, ReadCopy)] == [True] * 3
+    core = RecoveryCore(ledger(), start_lac=1)
+    core.start()
+    asked = negatives(core, 2, "b1", "b2")
+    assert [ask.fence for ask in asked if isinstance(ask, ReadCopy)] == [False]
+
+
 @pytest.mark.parametrize("last", [TIMEOUT, NO_ENTRY])
 def test_consent_covers_nothing_but_limbo(last: FencelogError) -> None:
     """An acknowledged entry that somebody unheard may have, or that nobody ever forgot."""

@@ -18,6 +18,7 @@ from fencelog.ledgers.recovery.rules import (
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 NO_ENTRY = FencelogError(ErrorCode.NO_SUCH_ENTRY, "not here")
+DELETED = FencelogError(ErrorCode.NO_SUCH_LEDGER, "was deleted")
 LIMBO = FencelogError(ErrorCode.LEDGER_IN_LIMBO, "may have been forgotten")
 
 
@@ -164,6 +165,12 @@ def test_an_incomplete_recovery_gives_its_reasons() -> None:
         ([NO_ENTRY, LIMBO, NO_ENTRY], Verdict.NEGATIVE, ("b2",)),
         ([NO_ENTRY, NO_ENTRY], Verdict.NEGATIVE, None),
         ([NO_ENTRY, NO_ENTRY, TIMEOUT], Verdict.NEGATIVE, None),
+        ([DELETED, DELETED], Verdict.WAITING, None),
+        ([NO_ENTRY, DELETED], Verdict.WAITING, None),
+        ([NO_ENTRY, DELETED, None], Verdict.POSITIVE, None),
+        ([NO_ENTRY, DELETED, TIMEOUT], Verdict.UNKNOWN, None),
+        ([NO_ENTRY, DELETED, LIMBO], Verdict.NEGATIVE, ("b2", "b3")),
+        ([DELETED, DELETED, DELETED], Verdict.NEGATIVE, ("b1", "b2", "b3")),
     ],
 )
 def test_who_accepts_a_loss_hears_all_others_first_and_learns_what_it_was(
@@ -176,6 +183,38 @@ def test_who_accepts_a_loss_hears_all_others_first_and_learns_what_it_was(
     assert entry.verdict is verdict
     entry.give_up()
     assert accepted.entries == ({0: given_up} if given_up else {})
+
+
+def test_a_deleted_ledger_was_not_empty() -> None:
+    """Of two bookies that have no copy one has deleted it: the third may have the only one, of an
+    entry that was acknowledged."""
+    entry = EntryRound(ledger(), 0)
+    entry.answer("b1", NO_ENTRY)
+    entry.answer("b2", DELETED)
+    before = entry.verdict
+    entry.answer("b3", TIMEOUT)
+    assert (before, entry.verdict) == (Verdict.WAITING, Verdict.UNKNOWN)
+    extra = entry.incomplete().extra
+    assert (extra["missing_bookies"], extra["bookies_without_ledger"]) == (["b2", "b3"], ["b2"])
+
+
+def test_with_consent_a_bookie_that_has_deleted_it_is_fenced() -> None:
+    without, accepted = FenceRound(ledger()), AcceptedLoss()
+    fence = FenceRound(ledger(), accepted)
+    for index in (0, 1):
+        without.error(index, DELETED)
+        fence.error(index, DELETED)
+    assert (without.verdict, fence.verdict) == (Verdict.UNKNOWN, Verdict.POSITIVE)
+    assert accepted == AcceptedLoss({"b1", "b2"}, deleted={"b1", "b2"})
+
+
+def test_who_deleted_it_is_told_apart_from_who_is_in_limbo() -> None:
+    accepted = AcceptedLoss()
+    entry = EntryRound(ledger(), 0, accepted)
+    for bookie, answer in zip(entry.bookies, (LIMBO, DELETED, NO_ENTRY), strict=True):
+        entry.answer(bookie, answer)
+    entry.give_up()
+    assert accepted == AcceptedLoss(entries={0: ("b1", "b2")}, deleted={"b2"})
 
 
 def test_without_consent_limbo_is_unknown_to_reads_and_fences() -> None:

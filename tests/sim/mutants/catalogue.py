@@ -109,6 +109,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_parts.MUTANTS,
     *mutants_broker_parts.MUTANTS,
     *mutants_recovery.ADOPTED,
+    *mutants_recovery.DELETED,
     *mutants_fencing.TOLD,
     *mutants_recovery.LEFT_TO_A_COMMIT,
     *mutants_replication.RARE,

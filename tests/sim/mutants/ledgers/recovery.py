@@ -344,3 +344,35 @@ ADOPTED = (
         ),
     ),
 )
+
+DELETED = (
+    Mutant(
+        "tombstone-is-no",
+        "PROTOCOL.md rule 4",
+        "A bookie that has deleted a ledger counts as one that never had the entry.",
+        (
+            Edit(
+                CORE,
+                "EntryRound.answer",
+                "elif error.code is ErrorCode.NO_SUCH_LEDGER:",
+                "elif self.entry_id < 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "tombstone-ends-without-consent",
+        "PROTOCOL.md: accepting a loss",
+        "A deleted ledger counts as fenced for every recovery.",
+        (
+            Edit(
+                CORE,
+                "FenceRound.error",
+                "        if self.accepted is not None and",
+                "        if error.code is ErrorCode.NO_SUCH_LEDGER:\n"
+                "            self.fenced.add(index)\n"
+                "        elif self.accepted is not None and",
+            ),
+        ),
+    ),
+)
+"""Mutants that no history shows, as none restores a backup of the metadata."""

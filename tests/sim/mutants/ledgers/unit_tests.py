@@ -43,6 +43,8 @@ TESTS = {
         "announced-over-a-change",
     ),
     "tests/ledgers/recovery/test_rules.py": (
+        "tombstone-is-no",
+        "tombstone-ends-without-consent",
         "recovery-starts-above-the-lac",
         "unknown-is-no",
         "first-no-ends-the-ledger",

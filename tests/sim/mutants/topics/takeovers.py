@@ -68,6 +68,20 @@ MUTANTS: tuple[Mutant, ...] = (
 
 RARE: tuple[Mutant, ...] = (
     Mutant(
+        # No history restores a backup of the metadata.
+        "list-believed-against-the-metadata",
+        "SEMANTICS.md, takeover 2",
+        "The list says how long a ledger without copies is, whatever the metadata says.",
+        (
+            Edit(
+                TAKEOVER,
+                "_Takeover._find_end",
+                "if end.metadata.last_entry_id != sealed.entries - 1:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
         "closed-while-appends-are-in-flight",
         "SEMANTICS.md, when a broker fails, graceful shutdown",
         "A log that is closed does not wait for appends in flight: their outcome is unknown.",

@@ -114,6 +114,9 @@ TESTS = {
         "base-of-an-unsealed-ledger",
         "terminated-until-a-takeover",
     ),
+    "tests/broker/partition/test_takeover_after_restore.py": (
+        "list-believed-against-the-metadata",
+    ),
     "tests/broker/partition/test_takeover.py": (
         "list-of-fewer-messages-is-served",
         "clock-behind-a-takeover",
