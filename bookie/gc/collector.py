@@ -115,9 +115,11 @@ class Garbage:
 
     async def collect(self, below: float) -> None:
         """Run one pass. It compacts entry logs of which less than a share ``below`` is live, unless
-        compaction is suspended. Failures are reported, and left to the next pass."""
+        compaction is suspended. Deleted ledgers have no grace time while a disk is full. Failures
+        are reported, and left to the next pass."""
         self._is_running, self._last_error, self._asked_below = True, None, 0.0
-        without_grace, self._is_asked_without_grace = self._is_asked_without_grace, False
+        without_grace = self._is_asked_without_grace or self._is_disk_full
+        self._is_asked_without_grace = False
         try:
             try:
                 await self._collect_ledgers(grace_of_deleted=not without_grace)

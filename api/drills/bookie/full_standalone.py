@@ -37,10 +37,7 @@ FULL_S = 400.0
 
 BACK_S = 180.0
 """The time for a deletion to give its space back: garbage collection runs every half minute while a
-disk is full, and when it is asked for."""
-
-COLLECT_S = 5.0
-"""The interval at which it is asked for: a deleted topic gives its ledgers up one by one."""
+disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +158,9 @@ async def _make_space(process: ChildProcess, writers: _Writers) -> float:
     async with _client(process) as client:
         with anyio.fail_after(BACK_S):
             await client.delete_topic(DELETED)
-            async with anyio.create_task_group() as group:
-                group.start_soon(_collect_garbage, process)
-                while not await _is_ready(process):  # noqa: ASYNC110 - the state of another process
-                    await anyio.sleep(PAUSE_S)
-                group.cancel_scope.cancel()
+            while not await _is_ready(process):
+                await _collect_garbage(process)
+                await anyio.sleep(PAUSE_S)
             value = message_value(WRITERS, 0, size=MESSAGE_BYTES)
             while not await writers.append(client, KEPT, WRITERS, 0, value):
                 pass
@@ -173,19 +168,16 @@ async def _make_space(process: ChildProcess, writers: _Writers) -> float:
 
 
 async def _collect_garbage(process: ChildProcess) -> None:
-    """Ask each bookie every few seconds to remove what was deleted, as ``fencelog bookies gc
-    --no-grace`` does, for ever."""
-    url = f"{process.announcement['http']}/v1/bookies"
-    while True:
-        async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
-            bookies = (await http.get(url)).raise_for_status().json()["bookies"]
-        for each in bookies:
-            bookie = TcpBookieClient(each["bookie_id"], each["address"])
-            try:
-                await bookie.admin({"do": "gc", "no_grace": True})
-            finally:
-                await bookie.close()
-        await anyio.sleep(COLLECT_S)
+    """Ask each bookie to remove what was deleted, as ``fencelog bookies gc --no-grace`` does."""
+    url = f"{process.announcement['http']}/v1/topics/{KEPT}/partitions/0/segments"
+    async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
+        bookies = (await http.get(url)).raise_for_status().json()["bookies"]
+    for bookie_id, address in bookies.items():
+        bookie = TcpBookieClient(bookie_id, address)
+        try:
+            await bookie.admin({"do": "gc", "no_grace": True})
+        finally:
+            await bookie.close()
 
 
 async def _values(process: ChildProcess) -> Sequence[bytes]:

@@ -129,8 +129,9 @@ async def test_one_pass_that_is_asked_to_takes_what_was_deleted_a_moment_ago(sce
     assert (await scene.collected())["removed_ledgers"] == 1
 
 
+@pytest.mark.parametrize("config", [GarbageConfig()])
 async def test_a_full_disk_is_collected_at_once_and_sparse_files_with_it(scene: Scene) -> None:
-    """The interval is a quarter of an hour, and nobody asks for a pass."""
+    """The interval is a quarter of an hour, the grace time an hour, and nobody asks for a pass."""
     for ledger_id in (1, 2):
         await scene.ledgers.delete(ledger_id)
     scene.bookie.set_read_only("operator", True)
