@@ -1,10 +1,9 @@
 """``fencelog drill full-standalone``: a service whose only disk is full keeps what it acknowledged,
-starts again, and goes on by itself when something is deleted and its garbage is collected.
+starts again, and goes on by itself when something is deleted.
 
 The disk is a tmpfs. Writers fill it until appends are refused; then the process is killed, a filler
-takes the rest of the disk, and the service has to start on it. One of two topics is deleted, and
-the bookies are asked to remove it without the grace time: its space has to come back, and with it
-the appends.
+takes the rest of the disk, and the service has to start on it. One of two topics is deleted: its
+space has to come back, and with it the appends.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from fencelog.api.drills.harness.report import DrillReport
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.limits import KIB
-from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 
 KEPT, DELETED = "drill/kept", "drill/deleted"
 WRITERS = 4
@@ -158,26 +156,12 @@ async def _make_space(process: ChildProcess, writers: _Writers) -> float:
     async with _client(process) as client:
         with anyio.fail_after(BACK_S):
             await client.delete_topic(DELETED)
-            while not await _is_ready(process):
-                await _collect_garbage(process)
+            while not await _is_ready(process):  # noqa: ASYNC110 - the state of another process
                 await anyio.sleep(PAUSE_S)
             value = message_value(WRITERS, 0, size=MESSAGE_BYTES)
             while not await writers.append(client, KEPT, WRITERS, 0, value):
                 pass
     return (anyio.current_time() - begin_s) * 1000
-
-
-async def _collect_garbage(process: ChildProcess) -> None:
-    """Ask each bookie to remove what was deleted, as ``fencelog bookies gc --no-grace`` does."""
-    url = f"{process.announcement['http']}/v1/topics/{KEPT}/partitions/0/segments"
-    async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
-        bookies = (await http.get(url)).raise_for_status().json()["bookies"]
-    for bookie_id, address in bookies.items():
-        bookie = TcpBookieClient(bookie_id, address)
-        try:
-            await bookie.admin({"do": "gc", "no_grace": True})
-        finally:
-            await bookie.close()
 
 
 async def _values(process: ChildProcess) -> Sequence[bytes]:
