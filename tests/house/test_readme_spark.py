@@ -10,6 +10,7 @@ import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import ChildProcess
+from tests.spark.support.jvm import JVM_OPTIONS
 from tests.support.house import ROOT
 
 pytestmark = [
@@ -23,6 +24,8 @@ ADDRESS = "http://127.0.0.1:8080"
 LOGS = "LOGS=/var/log"
 AT_A_PROMPT = {"PYSPARK_DRIVER_PYTHON_OPTS": "-i"}
 """The option of Spark's Python that stands for a terminal."""
+QUICK_TO_START = {"SPARK_SUBMIT_OPTS": JVM_OPTIONS}
+"""Options of Java that a driver takes from its environment; no line of the README names any."""
 TIME_LIMIT_S = 240
 
 
@@ -38,7 +41,7 @@ async def shell(script: str, given: str = "") -> str:
     process = await asyncio.create_subprocess_exec(
         *("bash", "-euo", "pipefail", "-c", script),
         cwd=ROOT,
-        env=environment | (AT_A_PROMPT if given else {}),
+        env=environment | QUICK_TO_START | (AT_A_PROMPT if given else {}),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
