@@ -84,6 +84,16 @@ def test_whatever_fails_everything_comes_again_in_order(kind: str) -> None:
     assert w.pull(A, 1) == [2]
 
 
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
+def test_what_was_not_used_comes_again_at_once_and_has_not_failed(kind: str) -> None:
+    w = world(kind)
+    assert w.pull(A) == [0, 1, 2, 3]
+    w.ack([1])
+    w.release([2, 3])
+    assert w.pull(A) == ([0, 2, 3] if w.is_ordered else [2, 3])
+    assert w.cursor.failures == {}
+
+
 def test_a_change_of_consumers_begins_at_the_first_unacknowledged() -> None:
     w = world(FAILOVER)
     w.pull(A, 3)
