@@ -266,8 +266,7 @@ SUBSCRIPTIONS = (
     ),
     _verb(
         "nack",
-        "Give messages back. They come again after `delay_ms`, or at once and not counted as "
-        "failed with `failed: false`.",
+        "Give messages back. They come again after `delay_ms`, unused ones (`failed`) at once.",
         requests.NackRequest,
         requests.Stale,
     ),

@@ -16,7 +16,15 @@ from fencelog.api.subscriptions.requests import PullRequest
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
-from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
+from fencelog.broker.registry.subscription_config import (
+    EXCLUSIVE,
+    FAILOVER,
+    KEY_SHARED,
+    ORDERED,
+    SHARED,
+    SubscriptionConfig,
+    SubscriptionInfo,
+)
 from fencelog.broker.subscriptions import dead_letters
 from fencelog.broker.subscriptions import pull as subscription_pull
 from fencelog.broker.subscriptions.answers import PulledMessage
@@ -99,6 +107,27 @@ async def test_a_pull_keeps_within_its_bounds(stage: Stage) -> None:
     assert await log.subscriptions.nack(info, [message.ack_id for message in found], 0) == []
     assert await pull(log, info, size=26) == [6, 7]
     assert await pull(log, info, size=5) == [8]
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
+async def test_what_was_not_used_comes_again_at_once_and_has_not_failed(
+    stage: Stage, kind: str
+) -> None:
+    log, info = await opened(stage, [Message(b"")] * 4, type=kind, max_deliveries=1)
+    subscriptions = log.subscriptions
+    found = await subscriptions.pull(info, "a", max_messages=4, max_bytes=999)
+    await subscriptions.ack(info, [found[0].ack_id])
+    unused = [message.ack_id for message in found[2:]]
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(subscriptions.wait(info, "a", 30_000))
+        await asyncio.sleep(0)
+        assert await subscriptions.nack(info, unused, failed=False) == []
+    assert waiting.result()
+    again = await subscriptions.pull(info, "a", max_messages=4, max_bytes=999)
+    expected = [1, 2, 3] if kind in ORDERED else [2, 3]
+    assert [(message.offset, message.attempt) for message in again] == [(n, 1) for n in expected]
+    assert await subscriptions.nack(info, unused, failed=False) == unused
+    assert subscriptions.stats("id-s")["redelivering"] == 0
 
 
 async def test_one_pull_goes_on_over_batches_and_ledgers(stage: Stage) -> None:

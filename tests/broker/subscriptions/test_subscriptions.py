@@ -10,15 +10,7 @@ import pytest
 
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.registry.subscription_config import (
-    EXCLUSIVE,
-    FAILOVER,
-    KEY_SHARED,
-    ORDERED,
-    SHARED,
-    SubscriptionConfig,
-    SubscriptionInfo,
-)
+from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -210,29 +202,6 @@ async def test_a_cursor_begins_where_its_subscription_says_or_where_its_partitio
         info = subscription(name, start)
         await log.subscriptions.begin(RegisteredSubscription(info, partitions, 0))
         assert log.subscriptions.stats(info.subscription_id)["acked_to"] == begins, name
-
-
-@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
-async def test_what_was_not_used_comes_again_at_once_and_has_not_failed(
-    stage: Stage, kind: str
-) -> None:
-    info = subscription(type=kind, max_deliveries=1, backoff_min_ms=60_000)
-    log = await stage.open()
-    await log.subscriptions.open(info)
-    await fill(log, 4)
-    messages = await pull(log, info)
-    await log.subscriptions.ack(info, ids(messages[:1]))
-    unused = ids(messages[2:])
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(log.subscriptions.wait(info, "a", 30_000))
-        await asyncio.sleep(0)
-        assert await log.subscriptions.nack(info, unused, failed=False) == []
-    assert waiting.result()
-    again = await pull(log, info)
-    assert [message.attempt for message in again] == [1] * len(again)
-    assert offsets(again) == ([1, 2, 3] if kind in ORDERED else [2, 3])
-    assert await log.subscriptions.nack(info, unused, failed=False) == unused
-    assert log.subscriptions.stats("id-s")["redelivering"] == 0
 
 
 async def test_a_seek_makes_former_ids_stale_and_lasts(stage: Stage) -> None:

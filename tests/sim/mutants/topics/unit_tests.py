@@ -46,7 +46,6 @@ TESTS = {
         "a-cursor-in-memory-holds",
         "later-partitions-from-their-end",
         "refused-by-an-earlier-delivery",
-        "unused-counts-as-failed",
         "later-acks-count-as-durable",
     ),
     "tests/broker/subscriptions/test_replaced_owners.py": (
@@ -66,6 +65,7 @@ TESTS = {
     ),
     "tests/broker/subscriptions/test_pull.py": (
         "a-pull-that-was-given-up-keeps-its-messages",
+        "unused-counts-as-failed",
         "a-seek-goes-on-where-it-was",
         "buried-though-it-failed",
         "buried-before-it-is-there",
