@@ -154,13 +154,18 @@ class Ending:
         raise AssertionError("unreachable")
 
     async def _count_copies(self, session: Session, metadata: LedgerMetadata) -> None:
-        """Qa copies of each entry on bookies that have not lost data for good (invariant 11)."""
+        """Qa copies of each entry on bookies that have not lost data for good (invariant 11). Where
+        a move for balance changes the metadata meanwhile, they are counted again."""
         ledger_id = metadata.ledger_id
         members = [write_set_of(metadata, entry) for entry in range(metadata.last_entry_id + 1)]
         held = {
             bookie: await self._held(session, bookie, metadata, members)
             for bookie in sorted({bookie for some in members for bookie in some})
         }
+        now = self._history.latest(ledger_id)
+        if now is not None and now.fragments != metadata.fragments:
+            await self._count_copies(session, now)
+            return
         for entry_id, some in enumerate(members):
             damaged = [bookie for bookie in some if self._history.bookie(bookie).is_damaged]
             copies = [b for b in some if b not in damaged and entry_id in held[b]]
