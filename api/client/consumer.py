@@ -60,7 +60,8 @@ class Consumer:
         self._max_messages = max_messages
         self._lease_ms = lease_ms or 0
         self._waiting: deque[LeasedMessage] = deque()
-        self._held: set[str] = set()
+        self._held: dict[str, int] = {}
+        """The partition of each message that is leased, by its ack id."""
         self._acks: list[str] = []
         self._nacks: dict[int | None, list[str]] = {}
         self._unused: list[str] = []
@@ -91,9 +92,9 @@ class Consumer:
         try:
             await self._group.__aexit__(None, None, None)
         finally:
-            unused = {message.ack_id for message in self._waiting} & self._held
+            unused = {message.ack_id for message in self._waiting} & self._held.keys()
             self._unused += sorted(unused)
-            self._nacks.setdefault(0, []).extend(sorted(self._held - unused))
+            self._nacks.setdefault(0, []).extend(sorted(self._held.keys() - unused))
             with anyio.CancelScope(shield=True):
                 await self._beside(self._send)
         if self._failure is not None and kind is None:
@@ -115,7 +116,7 @@ class Consumer:
     def ack(self, message: LeasedMessage) -> None:
         """Acknowledge a message. The acknowledgement is durable when the block has ended, or
         ``flush`` has."""
-        self._held.discard(message.ack_id)
+        self._held.pop(message.ack_id, None)
         self._acks.append(message.ack_id)
         self._given_back.set()
 
@@ -123,13 +124,12 @@ class Consumer:
         """Refuse a message: it is delivered again after ``delay_ms`` or the backoff. So is, in an
         exclusive or failover subscription, all of its partition that is not acknowledged, in
         order."""
-        self._held.discard(message.ack_id)
+        was_held = self._held.pop(message.ack_id, None) is not None
         self._nacks.setdefault(delay_ms, []).append(message.ack_id)
-        if self._is_ordered:
-            self._goes_back = True
-            of_partition = [m for m in self._waiting if m.partition == message.partition]
-            self._held.difference_update(m.ack_id for m in of_partition)
-            self._waiting = deque(m for m in self._waiting if m.partition != message.partition)
+        if was_held and self._is_ordered:  # of others the service says that they are stale
+            partition, self._goes_back = message.partition, True
+            self._held = {held: of for held, of in self._held.items() if of != partition}
+            self._waiting = deque(m for m in self._waiting if m.partition != partition)
         self._given_back.set()
 
     async def flush(self) -> None:
@@ -155,7 +155,7 @@ class Consumer:
                     ),
                     timeout_s=None,
                 )
-                self._held.update(message.ack_id for message in messages)
+                self._held.update((message.ack_id, message.partition) for message in messages)
                 self._waiting.extend(messages)
         if self._failure is not None:
             raise self._failure
@@ -197,7 +197,8 @@ class Consumer:
                     if error.code.fault is Fault.CLIENT:
                         raise
                 else:
-                    self._held.difference_update(stale)
+                    for ack_id in stale:
+                        self._held.pop(ack_id, None)
 
     async def _give_back(self) -> None:
         while True:

@@ -81,7 +81,7 @@ class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
     consumer: Consumer = ""
 
 
-class NackRequest(Struct, forbid_unknown_fields=True, frozen=True):
+class NackRequest(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """Messages that are given back. ``failed``: as failures, which are counted, and after a delay;
     otherwise unused, and at once."""
 

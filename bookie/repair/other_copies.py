@@ -13,14 +13,15 @@ from itertools import islice
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.format.runs import Range
 from fencelog.bookie.repair.core import wanted_ranges
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import SOURCE_REST_MS
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
-_RANGES_AT_ONCE = 1024
-"""Number of ranges compared in one turn of the event loop, which takes about a millisecond."""
+_RANGES_AT_ONCE = 128
+"""Number of ranges compared in one turn of the event loop, which takes about a millisecond. Of
+comparisons that run side by side, one takes a turn."""
 
 _SILENT = (ErrorCode.BOOKIE_UNAVAILABLE, ErrorCode.REQUEST_TIMEOUT)
 """Errors of a bookie that is asked nothing more for a while: one that is down costs a pass one
@@ -36,6 +37,7 @@ class OtherCopies:
         self._bookies = bookies
         self._loop = asyncio.get_running_loop()
         self._resting: dict[str, tuple[float, FencelogError]] = {}
+        self._computing = asyncio.Lock()
 
     async def doubt(self, metadata: LedgerMetadata) -> str | None:
         """Return why it is not certain that each entry up to the end of a closed ledger that is
@@ -67,11 +69,12 @@ class OtherCopies:
         if in_limbo:
             return "has the ledger in limbo"
         ranges = [some]
-        while ranges:
-            if (missing := next(listed.missing_from(ranges), None)) is not None:
-                return f"has no entry {missing[0]}"
-            ranges = list(islice(ours, _RANGES_AT_ONCE))
-            await asyncio.sleep(0)
+        async with self._computing:
+            while ranges:
+                if (missing := next(listed.missing_from(ranges), None)) is not None:
+                    return f"has no entry {missing[0]}"
+                await asyncio.sleep(0)
+                ranges = list(islice(ours, _RANGES_AT_ONCE))
         return None
 
     async def _list(
@@ -81,7 +84,7 @@ class OtherCopies:
         limbo there. Raises FencelogError, a negative too."""
         rest = self._resting.get(bookie_id)
         if rest is not None and self._loop.time() < rest[0]:
-            raise rest[1]
+            raise copy_of(rest[1])
         client = self._bookies.client(bookie_id)
         ranges: list[Range] = []
         position, in_limbo = first, False
@@ -90,7 +93,8 @@ class OtherCopies:
                 page = await client.list_entries(ledger_id, position)
             except FencelogError as error:
                 if error.code in _SILENT:
-                    self._resting[bookie_id] = (self._loop.time() + SOURCE_REST_MS / 1000, error)
+                    until_s = self._loop.time() + SOURCE_REST_MS / 1000
+                    self._resting[bookie_id] = (until_s, copy_of(error))
                 raise
             end = last if page.next_entry is None else min(page.next_entry - 1, last)
             ranges += page.availability.ranges(position, end)
@@ -108,5 +112,5 @@ def _ours(
     metadata: LedgerMetadata, member: str, first: int, last: int, own: Availability
 ) -> Iterator[Range]:
     """Yield the entries that belong on the bookie ``member``, out of those that are here."""
-    for low, high in wanted_ranges(metadata, member, first, last):
-        yield from own.ranges(low, high)
+    for low, high in own.ranges(first, last):
+        yield from wanted_ranges(metadata, member, low, high)

@@ -4,7 +4,7 @@ everything, by their own lists."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
+from fencelog.bookie.repair import other_copies
+from fencelog.bookie.repair.core import wanted_ranges
 from fencelog.bookie.repair.other_copies import OtherCopies
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -110,6 +112,26 @@ async def test_a_bookie_that_has_removed_it_has_none_of_it(
     assert ("no ledger" in doubt) if deleted else ("limbo" in doubt)
 
 
+async def test_a_comparison_costs_what_is_here_and_not_what_is_in_the_ledger(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A striped ledger has as many ranges as entries, nearly."""
+    metadata = await closed(cluster, ensemble=4, copies=2)
+    members = metadata.fragments[0].bookies
+    holder = max(cluster.bookies.keys() - set(members))
+    await give(cluster, holder, metadata, members[0], [0])
+    looked_at: list[tuple[int, int]] = []
+
+    def ranges(*given: Any) -> Iterator[tuple[int, int]]:
+        for each in wanted_ranges(*given):
+            looked_at.append(each)
+            yield each
+
+    monkeypatch.setattr(other_copies, "wanted_ranges", ranges)
+    assert await others(cluster, holder).doubt(metadata) is None
+    assert looked_at == [(0, 0), (0, 0)]  # for the two members that have it
+
+
 async def test_limbo_is_a_doubt_though_nothing_is_missing(cluster: LocalCluster) -> None:
     metadata = await closed(cluster)
     copier = others(cluster, await stranger(cluster, metadata))
@@ -145,6 +167,7 @@ async def test_a_bookie_that_does_not_answer_is_asked_once(cluster: LocalCluster
     for _ in range(3):
         assert "does not answer" in str(await copier.doubt(metadata))
     assert len(asked) == 1
+    assert copier._resting[member][1].__traceback__ is None  # or it would keep all their frames
     cluster.put(member, client)
     assert await others(cluster, copier._bookie.bookie_id).doubt(metadata) is None
 

@@ -237,6 +237,26 @@ async def test_after_a_failure_in_order_nothing_behind_it_is_handed_out(
         assert calls.nacks == [(["id-0"], 5)]
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_a_nack_that_comes_too_late_takes_nothing_back(kind: str) -> None:
+    """The service goes back for a message that is leased, and for no other one."""
+    calls = Calls(range(5), range(5, 10))
+    calls.type = kind
+    async with consume(calls) as messages:
+        first = await anext(messages)
+        second = await anext(messages)
+        messages.ack(second)
+        messages.nack(second, delay_ms=5)
+        assert (await anext(messages)).offset == 2
+        messages.nack(first, delay_ms=5)
+        assert (await anext(messages)).offset == 5  # the service has gone back
+        messages.nack(first, delay_ms=5)
+        assert (await anext(messages)).offset == 6
+        for _ in range(3):
+            messages.ack(await anext(messages))
+    assert calls.unused == []
+
+
 async def test_a_refusal_whose_answer_is_lost_is_repeated(pauses: list[float]) -> None:
     calls = Calls([0])
     calls.failures = [FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")]

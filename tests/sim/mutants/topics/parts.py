@@ -26,6 +26,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "consumer-goes-back-for-a-late-nack",
+        "SEMANTICS.md: exclusive, failover",
+        "A consumer throws away what it has for a message that the service does not go back to.",
+        (
+            Edit(
+                CONSUMER,
+                "Consumer.nack",
+                "if was_held and self._is_ordered:",
+                "if self._is_ordered:",
+            ),
+        ),
+    ),
+    Mutant(
         "consumer-goes-on-behind-a-failure",
         "SEMANTICS.md: exclusive, failover",
         "After a failure in order, a consumer pulls on before its owner knows of the failure.",
@@ -33,8 +46,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 CONSUMER,
                 "Consumer.nack",
-                "            self._goes_back = True\n",
-                "",
+                "partition, self._goes_back = message.partition, True",
+                "partition = message.partition",
             ),
         ),
     ),

@@ -321,6 +321,7 @@ TESTS = {
     ),
     "tests/api/produce/test_access.py": ("terms-stay-behind",),
     "tests/cli/client/test_client_consumer.py": (
+        "consumer-goes-back-for-a-late-nack",
         "consumer-goes-on-behind-a-failure",
         "unused-is-given-back-as-failed",
     ),
