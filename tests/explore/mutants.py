@@ -18,6 +18,7 @@ from tests.sim.mutants.mutation import Mutant, applied
 SHELLS = "in a shell, which is played here and not run"
 PLACED = "in placement, which is played here: any bookie may be taken"
 BOOKIES = "needs the real bookie: here it is a model"
+UNKNOWN = "a bookie that does not know the ledger is no negative: that takes more entries"
 
 BEYOND = {
     "bookie-twice-in-an-ensemble": PLACED,
@@ -31,6 +32,8 @@ BEYOND = {
     "lac-reads-do-not-fence": SHELLS,
     "limbo-is-no": "two faults show nothing: a fence tells what its bookie has",
     "recovery-commits-ensembles-early": SHELLS,
+    "recovery-does-not-fence": UNKNOWN,
+    "recovery-reads-do-not-fence": UNKNOWN,
     "unknown-ledger-not-fenced": BOOKIES,
     "writer-closes-over-closed": "a half of it is in a shell: here a fenced writer does not close",
 }

@@ -147,25 +147,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "absence-of-another-session",
-        _AUDITOR,
-        "The clocks go on when the auditor has lost its own session.",
-        (
-            Edit(
-                ABSENCES,
-                "Absences.after_look",
-                "session_id == self.session_id and ",
-                "",
-            ),
-            Edit(
-                "fencelog.bookie.auditor.auditor",
-                "Auditor._on_session",
-                "if state is not SessionState.CONNECTED:",
-                "if state is None:",
-            ),
-        ),
-    ),
-    Mutant(
         "marked-although-back",
         _AUDITOR,
         "The registrations are not read again before ledgers are marked.",
@@ -194,6 +175,26 @@ MUTANTS = (
 )
 
 RARE = (
+    Mutant(
+        # Whoever loses a session does not look for a while either: its clocks begin anew by that.
+        "absence-of-another-session",
+        _AUDITOR,
+        "The clocks go on when the auditor has lost its own session.",
+        (
+            Edit(
+                ABSENCES,
+                "Absences.after_look",
+                "session_id == self.session_id and ",
+                "",
+            ),
+            Edit(
+                "fencelog.bookie.auditor.auditor",
+                "Auditor._on_session",
+                "if state is not SessionState.CONNECTED:",
+                "if state is None:",
+            ),
+        ),
+    ),
     Mutant(
         "newcomer-taken-for-gone",
         _CHECKER,
