@@ -48,6 +48,11 @@ def _existing(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.is_dir())
 
 
+def used_share(space: DiskSpace) -> float:
+    """Return the share of a disk that is in use."""
+    return 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
+
+
 def part_of(space: DiskSpace, sharers: int) -> DiskSpace:
     """Return a bookie's part of the space of a disk on which so many bookies have their data."""
     return DiskSpace(space.total_bytes // sharers, space.free_bytes // sharers)
@@ -67,7 +72,7 @@ def allowed_writes(
     ``had_space``: whether adds were taken until now. ``flush_bytes`` of ``cached_bytes`` are
     written by the next flush: it must not wait for more space, for only flushes free space.
     """
-    used = 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
+    used = used_share(space)
     limit = config.read_only_at if had_space else config.writable_at
     for_flush = has_space_for_flush(space, flush_bytes)
     kept = cached_bytes + reserve_bytes(space.total_bytes)

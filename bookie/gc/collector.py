@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from fencelog.bookie.disk.port import IoThread
-from fencelog.bookie.disk.space import BY_DISK
+from fencelog.bookie.disk.space import BY_DISK, used_share
 from fencelog.bookie.engine.admin import arguments
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
@@ -115,14 +115,13 @@ class Garbage:
 
     async def collect(self, below: float) -> None:
         """Run one pass. It compacts entry logs of which less than a share ``below`` is live, unless
-        compaction is suspended. Deleted ledgers have no grace time while a disk is full. Failures
-        are reported, and left to the next pass."""
+        compaction is suspended. Failures are reported, and left to the next pass."""
         self._is_running, self._last_error, self._asked_below = True, None, 0.0
-        without_grace = self._is_asked_without_grace or self._is_disk_full
-        self._is_asked_without_grace = False
+        without_grace, self._is_asked_without_grace = self._is_asked_without_grace, False
         try:
             try:
-                await self._collect_ledgers(grace_of_deleted=not without_grace)
+                grace = not without_grace and await self._is_space_left()
+                await self._collect_ledgers(grace_of_deleted=grace)
             except FencelogError as error:
                 self._report("ledgers", error)
             for files in self._files:
@@ -188,6 +187,13 @@ class Garbage:
         kept = [ledger_id for ledger_id, state in shard.states.items() if not state.deleted]
         for first, last in id_ranges(removed, kept, _MOST_RANGES):
             await self._io_thread.run(partial(shard.storage.index.compact, first, last))
+
+    async def _is_space_left(self) -> bool:
+        """Tell whether deleted ledgers may stay for their grace time. Raises
+        FencelogError(STORAGE_FAILED)."""
+        if self._is_disk_full or not self._config.grace_ms:
+            return False
+        return used_share(await self._bookie.space()) < self._config.grace_below
 
     def _spare_bytes(self) -> int:
         """Return the space that must stay free for cached runs and their flush. The reserve is

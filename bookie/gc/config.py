@@ -24,6 +24,10 @@ class GarbageConfig:
     it is removed here: a metadata store that is restored from a backup of that time names only what
     bookies still have. It starts again with the process."""
 
+    grace_below: float = 0.8
+    """Deleted ledgers have a grace time only while less than this share of the fullest disk is in
+    use: it must not become full of what nobody needs."""
+
     minor_interval_ms: int = _HOUR_MS
     minor_below: float = 0.2
     """A minor compaction takes entry logs of which less than this share is live: this frees most of
@@ -54,7 +58,7 @@ class GarbageConfig:
                 ErrorCode.BAD_REQUEST, f"intervals and rates must be positive: {self}"
             )
         shares = (0, self.minor_below, self.major_below, 1)
-        if list(shares) != sorted(shares):
+        if list(shares) != sorted(shares) or not 0 <= self.grace_below <= 1:
             raise FencelogError(
-                ErrorCode.BAD_REQUEST, f"thresholds must be shares, minor, major: {self}"
+                ErrorCode.BAD_REQUEST, f"thresholds must be shares, minor below major: {self}"
             )

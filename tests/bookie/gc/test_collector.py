@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.disk.port import DiskSpace
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.gc.collector import Garbage
@@ -29,6 +30,10 @@ class Scene:
         self.bookie, self.store, self.requests = bookie, store, requests
         self.ledgers = LedgerStore(store)
         self.instance = "1"
+        self.disk = DiskSpace(total_bytes=100, free_bytes=50)
+
+    async def space(self) -> DiskSpace:
+        return self.disk
 
     async def ask(self, verb: str, **arguments: Any) -> Any:
         return await self.bookie.admin[verb](arguments)
@@ -56,7 +61,10 @@ def config() -> GarbageConfig:
 
 @pytest.fixture
 async def scene(
-    open_bookie: OpenBookie, requests: Requests, config: GarbageConfig
+    open_bookie: OpenBookie,
+    requests: Requests,
+    config: GarbageConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Scene]:
     """A bookie under maintenance, with ledgers 1 to 9 that the metadata has."""
     store = MemoryMetadataStore()
@@ -64,6 +72,7 @@ async def scene(
     await store.create(COUNTER_PATH, b"9")
     bookie = await open_bookie(flush_interval_ms=3_600_000)
     scene = Scene(bookie, store, requests)
+    monkeypatch.setattr(bookie, "space", scene.space)
     for ledger_id in range(1, 10):
         await scene.ledgers.create(
             new_metadata(ledger_id, ensemble=("b",), write_quorum=1, ack_quorum=1, token="t")
@@ -126,6 +135,15 @@ async def test_one_pass_that_is_asked_to_takes_what_was_deleted_a_moment_ago(sce
     assert (await scene.collected())["removed_ledgers"] == 0
     assert (await scene.collected(no_grace=True))["removed_ledgers"] == 1
     await scene.ledgers.delete(2)
+    assert (await scene.collected())["removed_ledgers"] == 1
+
+
+@pytest.mark.parametrize("config", [GarbageConfig()])
+async def test_what_was_deleted_stays_for_a_while_only_while_there_is_space(scene: Scene) -> None:
+    await scene.ledgers.delete(1)
+    scene.disk = DiskSpace(total_bytes=100, free_bytes=21)
+    assert (await scene.collected())["removed_ledgers"] == 0
+    scene.disk = DiskSpace(total_bytes=100, free_bytes=20)
     assert (await scene.collected())["removed_ledgers"] == 1
 
 
@@ -209,6 +227,7 @@ async def test_arguments_that_mean_nothing_are_refused(
     [
         {"interval_ms": 0},
         {"grace_ms": -1},
+        {"grace_below": 1.1},
         {"compaction_bytes_per_s": 0},
         {"minor_below": 0.95},
         {"full_interval_ms": 0},

@@ -168,6 +168,19 @@ RESTORED = (
         ),
     ),
     Mutant(
+        "grace-on-a-disk-that-fills-up",
+        "MAINTENANCE.md: garbage collection",
+        "Deleted ledgers stay for their grace time until a disk is full of them.",
+        (
+            Edit(
+                "fencelog.bookie.gc.collector",
+                "Garbage._is_space_left",
+                "used_share(await self._bookie.space()) < self._config.grace_below",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
         "over-replicated-by-metadata-alone",
         "MAINTENANCE.md: over-replicated ledgers",
         "Others are not asked for their copies: a restored backup names those that have none.",

@@ -138,6 +138,7 @@ TESTS = {
         "live-log-removed",
     ),
     "tests/bookie/gc/test_collector.py": (
+        "grace-on-a-disk-that-fills-up",
         "removed-before-the-index",
         "indexed-runs-stay",
     ),
