@@ -83,7 +83,8 @@ class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 class NackRequest(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """Messages that are given back. ``failed``: as failures, which are counted, and after a delay;
-    otherwise unused, and at once."""
+    otherwise unused, and at once. Brokers leave defaults out among themselves: while they are
+    updated one by one, one that does not know ``failed`` yet takes every failure."""
 
     ack_ids: AckIds
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None

@@ -140,8 +140,8 @@ class _Takeover:
 
     async def _find_end(self, ledger_id: int) -> tuple[FoundEnd, Sealed]:
         """Fence a ledger of the log; return its end, and its facts. Those of a closed ledger never
-        change: where its last entry has no copy, as bookies have deleted it since the backup of
-        which the metadata was restored, they are what the list says."""
+        change: where no bookie gives its last entry, they are what the list says. Bookies may be
+        away, or have deleted it since the backup from which the metadata was restored."""
         factory, sealed = self._factory, self._segments[ledger_id].sealed
         end = await factory.ledgers.find_end(ledger_id)
         now_us = factory.host.now_us()

@@ -52,11 +52,11 @@ class Replayer:
             await self._replay(max(LIMITS))
             machine = self._clients.some_broker(self._chance)
             try:
-                found = await machine.ask(partial(_read_if_replayed, self._info))
+                is_there = bool(letters.places)
+                found = await machine.ask(partial(_read_if_replayed, self._info, is_there))
             except (FencelogError, Unreached, Unanswered):
                 found = None
-            # A broker whose metadata lags does not know the dead letter topic yet.
-            if found or (found is not None and not letters.places):
+            if found is not None:
                 letters.check_topic(found)
                 return
             await asyncio.sleep(RETRY_PAUSE_S)
@@ -82,14 +82,15 @@ class Replayer:
 
 
 async def _read_if_replayed(
-    info: SubscriptionInfo, broker: Broker
+    info: SubscriptionInfo, is_there: bool, broker: Broker
 ) -> list[tuple[int, Message]] | None:
-    """Return all dead letters; None as long as some of them have not been replayed."""
+    """Return all dead letters; None as long as some of them have not been replayed, or the broker's
+    metadata lags: it does not know their topic yet, which ``is_there``."""
     try:
         topic = await broker.topic(dead_letter_topic(TOPIC, info))
     except FencelogError as error:
         if error.code is ErrorCode.TOPIC_NOT_FOUND:
-            return []
+            return None if is_there else []
         raise
     log = await broker.partition(topic.name, 0)
     await log.check_owner()
