@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,15 @@ def test_make_targets_in_examples_exist(documents: list[Path]) -> None:
     assert used <= targets
 
 
+@cache
+def command_line() -> Any:
+    return get_command(application())
+
+
 def unknown_words(line: str) -> list[str]:
     """The commands and options in a line of ``fencelog …`` that the command line does not have."""
     _, *words = shlex.split(re.split(r" [|>&]", line)[0])
-    command: Any = get_command(application())
+    command = command_line()
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         name = words.pop(0)
         if name not in command.commands:

@@ -27,7 +27,7 @@ from tests.sim.plan.shrink import shortened
 from tests.sim.run_mutants import known_seeds
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, repeat_command, say
 
-BUDGET = Budget(at_least=600, cpu_s=100, wall_s=900)
+BUDGET = Budget(at_least=500, cpu_s=85, wall_s=900)
 """About a minute on two idle cores. Every kind of fault has its turn in 100 histories."""
 
 

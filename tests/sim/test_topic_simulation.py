@@ -18,7 +18,7 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=500, cpu_s=125, wall_s=900)
+BUDGET = Budget(at_least=420, cpu_s=105, wall_s=900)
 """About a minute on two idle cores. Every kind of fault has its turn."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
+import pyarrow.parquet
 import pytest
 
 from fencelog.api.client import FencelogClient
@@ -88,9 +89,11 @@ async def test_a_copy_is_verified_by_exit_code(run: Run, filled: Filled, tmp_pat
         read = ("--topic", topic)
         done = [run("backfill", *read, "--out", str(copy))]
         done.append(run("verify", *read, "--copy", str(copy)))
-        short, part = tmp_path / "short", f'endingOffsets={{"0":{LINES - 9}}}'
-        run("backfill", *read, "--out", str(short), "--options", part)
-        done.append(run("verify", *read, "--copy", str(short)))
+        for file in (copy / "partition=0").glob("*.parquet"):
+            rows = pyarrow.parquet.read_table(file, partitioning=None)
+            pyarrow.parquet.write_table(rows.slice(9), file.with_name("short.parquet"))
+            file.unlink()
+        done.append(run("verify", *read, "--copy", str(copy)))
         return done
 
     assert await anyio.to_thread.run_sync(copy_and_verify) == [
