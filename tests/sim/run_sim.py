@@ -123,7 +123,8 @@ def play_within(kind: Kind, budget: Budget, jobs: int) -> Iterator[Result]:
         while next_seed <= budget.at_least or (
             spent_s < budget.cpu_s and time.monotonic() - began_s < budget.wall_s
         ):
-            seeds = range(next_seed, next_seed + _ROUND)
+            lacking = budget.at_least + 1 - next_seed
+            seeds = range(next_seed, next_seed + min(_ROUND, lacking if lacking > 0 else _ROUND))
             for result in pool.imap(partial(_brief, kind.name), seeds, chunksize=4):
                 spent_s += result.cpu_s
                 yield result

@@ -58,9 +58,9 @@ def test_a_budget_is_a_number_of_histories_and_then_time(monkeypatch: pytest.Mon
 
     costly = replace(LEDGERS, run_seed=one_that_costs_a_second)
     monkeypatch.setitem(KINDS, LEDGERS.name, costly)
-    assert played() == 100
-    assert played(cpu_s=149) == 150
-    assert played(cpu_s=149, wall_s=0) == 100
+    assert played() == 60
+    assert played(cpu_s=149) == 160
+    assert played(cpu_s=149, wall_s=0) == 60
 
 
 def one_that_costs_a_second(
