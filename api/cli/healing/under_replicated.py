@@ -4,6 +4,7 @@ their copies, and the auditor that finds them."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,7 +100,8 @@ def audit(
 
     bookies: ledgers of lost bookies are marked. ledgers: bookies' lists are compared with metadata,
     samples are read, what lacks copies is marked. cluster: as `fencelog check`. placement: write
-    sets in too few racks are marked. Exit code 1 where a check fails.
+    sets in too few racks are marked. Exit code 1 where a check fails, or is not made because
+    self-healing is off.
     """
     names = [check.value for check in checks or [Check.LEDGERS]]
 
@@ -119,10 +121,22 @@ def audit(
         for name in names:
             said = ", ".join(f"{k} {v}" for k, v in found["results"].get(name, {}).items())
             typer.echo(f"{name}: {said}")
-    failed = [name for name in names if "error" in found["results"].get(name, {})]
-    if wait and failed:
-        complain(f"failed, so nothing is known from it: the check of {', '.join(failed)}")
+    if wait and (unmade := list(_unmade(names, found["results"]))):
+        complain("; ".join(unmade))
         raise typer.Exit(EXIT_ERROR)
+
+
+def _unmade(names: list[str], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield why nothing is known from some of the checks, in words."""
+    failed = [name for name in names if "error" in results.get(name, {"error": "unreadable"})]
+    if failed:
+        yield f"failed, so nothing is known from it: the check of {', '.join(failed)}"
+    skipped: dict[str, list[str]] = {}
+    for name in names:
+        if (why := results.get(name, {}).get("skipped")) is not None:
+            skipped.setdefault(why, []).append(name)
+    for why, which in skipped.items():
+        yield f"not made, as {why}: the check of {', '.join(which)}"
 
 
 async def made_checks(admin: Admin, names: list[str]) -> dict[str, Any]:

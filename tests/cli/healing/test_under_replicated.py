@@ -73,6 +73,21 @@ async def test_a_check_that_fails_is_no_check_that_finds_nothing(
         assert "error" in json.loads(capsys.readouterr().out)["results"]["ledgers"]
 
 
+async def test_a_check_that_is_not_made_is_no_check_that_finds_nothing(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While self-healing is off nothing is marked; a check that only reports is made."""
+    await closed_ledger(cluster)
+    async with healing(cluster):
+        assert await run("autorecovery", "off") == 0
+        for options in ((), ("--json",)):
+            assert await run("ledger", "audit", "cluster", "ledgers", *options) == EXIT_ERROR
+            said = capsys.readouterr()
+            assert "violation_count" in said.out
+            assert "not made, as self-healing is off: the check of ledgers\n" in said.err
+        assert await run("ledger", "audit", "cluster") == 0
+
+
 async def waiting_for_a_worker(
     cluster: LocalCluster, run: Run, ledger_id: int, bookie: str, *options: str
 ) -> asyncio.Task[int]:
