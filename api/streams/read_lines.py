@@ -99,8 +99,6 @@ async def _copy(
     """Write one partition to the output, page by page, all of the same topic: the offsets of
     another one of that name mean other messages."""
     read = _read_json if options.as_json else _read_values
-    wait_s = FOLLOW_WAIT_S if options.follow else 0
-
     start: int | str = int(options.start) if options.start.isdigit() else options.start
     time_us = options.from_time_us
     while not output.is_full:
@@ -112,7 +110,8 @@ async def _copy(
                 partition,
                 start,
                 max_messages=output.page_limit,
-                wait_s=wait_s,
+                # A wait whose answer is lost is repeated, and "latest" would be later then.
+                wait_s=FOLLOW_WAIT_S if options.follow and start != "latest" else 0,
                 view=options.view,
                 from_time_us=time_us,
                 topic_id=topic_id,

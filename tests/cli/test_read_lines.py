@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
-from fencelog.api.client import FencelogClient
+from fencelog.api.client import FencelogClient, RawPage
 from fencelog.api.streams.read_lines import ReadLinesOptions, read_lines
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values
@@ -69,3 +70,34 @@ async def test_a_topic_is_read_as_fast_as_it_may_be(service: str, topic: str) ->
     out = io.BytesIO()
     await asyncio.wait_for(read_lines(ReadLinesOptions(slow, service), out), PATIENCE_S)
     assert out.getvalue().splitlines() == lines
+
+
+class LossyClient(FencelogClient):
+    """A client whose first wait has no answer; a message is appended meanwhile."""
+
+    was_lost = False
+
+    async def read_as(self, media_type: str, topic: str, *place: Any, **bounds: Any) -> RawPage:
+        if bounds["wait_s"] and not self.was_lost:
+            self.was_lost = True
+            await self.append(topic, b"meanwhile", partition=0)
+            raise FencelogError(ErrorCode.REQUEST_TIMEOUT, "the answer was lost")
+        return await super().read_as(media_type, topic, *place, **bounds)
+
+
+async def test_following_from_the_end_leaves_out_nothing_where_a_wait_is_lost(
+    service: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is that of the beginning, however often a request is repeated."""
+    monkeypatch.setattr("fencelog.api.streams.read_lines.FencelogClient", LossyClient)
+    async with FencelogClient(service) as client:
+        await client.append(topic, b"before", partition=0)
+        out = Output(lambda: None)
+        options = ReadLinesOptions(topic, service, start="latest", follow=True, limit=1)
+        reading = asyncio.create_task(read_lines(options, out))
+        try:
+            await asyncio.wait_for(asyncio.shield(reading), 3)
+        except TimeoutError:  # it waits at a later end
+            await client.append(topic, b"after", partition=0)
+        await asyncio.wait_for(reading, PATIENCE_S)
+    assert out.getvalue() == b"meanwhile\n"
