@@ -33,6 +33,9 @@ MAX_PAUSE_S = 60.0
 Meanwhile the rate may have been raised, or the partition have another owner, which drops the
 debt."""
 
+_OF_OTHER_CLIENTS = (ErrorCode.RATE_LIMITED, ErrorCode.BACKLOG_QUOTA_EXCEEDED)
+"""The refusals of correct requests: time, or a subscription's consumers, put an end to them."""
+
 Pause = Callable[[float], Awaitable[bool]]
 """A function that waits for the seconds that the service asks for, and tells whether the request is
 to be sent again then."""
@@ -130,7 +133,7 @@ async def retry_idempotent(
 def is_transient(error: FencelogError) -> bool:
     """Tell whether the same request may succeed later without any intervention."""
     code = error.code
-    return code.retryable and (code.fault is not Fault.CLIENT or code is ErrorCode.RATE_LIMITED)
+    return code.retryable and (code.fault is not Fault.CLIENT or code in _OF_OTHER_CLIENTS)
 
 
 def asked_pause_s(error: FencelogError) -> float | None:

@@ -100,6 +100,19 @@ async def test_after_such_a_pause_there_is_as_much_time_as_before(retry: Retry) 
     assert OWED_S + RETRY_S < anyio.current_time() - began < OWED_S + RETRY_S + 10
 
 
+@each_way
+async def test_a_backlog_quota_is_waited_for_as_any_refusal_is(retry: Retry) -> None:
+    """Consumers acknowledge meanwhile; where none does, the refusal is the end."""
+    full = ErrorCode.BACKLOG_QUOTA_EXCEEDED
+    began = anyio.current_time()
+    assert await retry(Script(full, full, full, None)) == "an answer"
+    assert anyio.current_time() - began < 5
+    with pytest.raises(FencelogError) as raised:
+        await retry(Script(full))
+    assert raised.value.code is full
+    assert anyio.current_time() - began < 2 * RETRY_S
+
+
 @pytest.mark.parametrize("retry", [retry_at_least_once, exactly_once])
 async def test_an_outcome_that_is_lost_after_such_a_pause_is_repeated(retry: Retry) -> None:
     assert await retry(Script(LATER, ErrorCode.APPEND_UNKNOWN, LATER, None)) == "an answer"
