@@ -13,11 +13,14 @@ from fencelog.api.console import (
     SERVER,
     ServerOption,
     TopicArgument,
+    complain,
     topic_name,
 )
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from fencelog.api.streams.append_lines import Summary
 
 
 def add_to(app: typer.Typer) -> None:
@@ -60,7 +63,7 @@ def append(
     """Append each line of a file as a message.
 
     The bytes stay as they are, without the line ends; all are durable when it returns. Where the
-    topic has a rate it waits.
+    topic has a rate it waits; over a backlog quota for half a minute, as for any refusal.
 
     An append whose answer is lost is never simply sent again: the command stops with exit code 3
     and names the lines that may be there or not. With --resume it finds out and goes on; with
@@ -80,7 +83,14 @@ def append(
                 options, file, on_progress=lambda size: progress.advance(task, float(size))
             )
         )
-    typer.echo(f"appended {summary.appended} to {options.topic}")
+    _report(summary, options.topic)
+
+
+def _report(summary: Summary, topic: str) -> None:
+    """Print what was appended, and end with EXIT_INTERRUPTED if it is not all."""
+    typer.echo(f"appended {summary.appended} to {topic}")
+    if summary.left_out:
+        complain(summary.left_out)
     if summary.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 

@@ -44,10 +44,11 @@ class AppendOptions:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The result. ``appended`` in words; ``interrupted``: by SIGINT, before the end of the
-    input."""
+    input. ``left_out``: the lines before others that are appended which are not, in words."""
 
     appended: str
     interrupted: bool
+    left_out: str = ""
 
 
 async def append_lines(
@@ -59,8 +60,8 @@ async def append_lines(
     one request in flight. SIGINT lets those end and begins no others: cancelling one would make its
     outcome unknown. A batch that waits because of the topic's rate is not appended then.
     ``on_progress`` is called with the bytes of each batch that is durable. Raises
-    FencelogError, whose detail names the lines that may have been appended, and OSError of the
-    file.
+    FencelogError, whose detail names the lines that may have been appended, and those that were
+    left out before others, and OSError of a file that cannot be opened.
     """
     name = "stdin" if str(file) == "-" else str(file)
     async with contextlib.AsyncExitStack() as stack:
@@ -68,14 +69,15 @@ async def append_lines(
         client = await stack.enter_async_context(FencelogClient(options.server))
         pauses = _Pauses()
         appenders = await _appenders(client, options, pauses.take)
-        feed = _Feed(_batches(source, name, options.key), appenders, on_progress, pauses)
+        batches = _batches(source, name, options.key)
+        feed = _Feed(batches, appenders, on_progress, pauses, name)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, feed.interrupt)
         stack.callback(loop.remove_signal_handler, signal.SIGINT)
         await feed.run()
         if feed.error is not None:
             raise _where(feed.error, feed, name)
-        return Summary(_in_words(appenders), feed.interrupted)
+        return Summary(_in_words(appenders), feed.interrupted, _left_out(feed, name))
 
 
 async def _appenders(
@@ -155,7 +157,9 @@ class _Feed:
         appenders: Sequence[Appender],
         on_progress: Callable[[int], None],
         pauses: _Pauses,
+        name: str,
     ) -> None:
+        self._name = name
         self._batches = batches
         self._appenders = appenders
         self._pauses = pauses
@@ -165,6 +169,10 @@ class _Feed:
         self.error: FencelogError | None = None
         self.interrupted = False
         self.unknown: list[LineBatch] = []
+        self.refused: list[LineBatch] = []
+        """The batches that were dealt out and are certainly not appended."""
+        self.last_line = 0
+        """The last line that is appended, or may be."""
 
     @property
     def acknowledged(self) -> int:
@@ -193,26 +201,34 @@ class _Feed:
                     await read.send(batch)
             except FencelogError as error:
                 self._fail(error)  # what was read before it is appended all the same
+            except OSError as error:
+                detail = f"{self._name} cannot be read further: {error.strerror}"
+                self._fail(FencelogError(ErrorCode.BAD_REQUEST, detail))
 
     async def _run_appender(
         self, appender: Appender, waiting: MemoryObjectReceiveStream[LineBatch]
     ) -> None:
         with waiting:
             async for batch in waiting:
-                if not self._stopped:
+                if self._stopped:
+                    self.refused.append(batch)
+                else:
                     await self._append(appender, batch)
 
     async def _append(self, appender: Appender, batch: LineBatch) -> None:
         try:
             await appender.append(batch.lines)
         except FencelogError as error:
+            is_unknown = error.code.effects is Effects.MAYBE
+            (self.unknown if is_unknown else self.refused).append(batch)
+            if is_unknown:
+                self.last_line = max(self.last_line, batch.last_line)
             if self._stopped and error.code is ErrorCode.RATE_LIMITED:
                 return  # its pause was ended: it is not begun any more
-            if error.code.effects is Effects.MAYBE:
-                self.unknown.append(batch)
             self._fail(error)
             self._stop()
         else:
+            self.last_line = max(self.last_line, batch.last_line)
             self._on_progress(batch.size)
 
     def _fail(self, error: FencelogError) -> None:
@@ -261,7 +277,23 @@ def _where(error: FencelogError, feed: _Feed, name: str) -> FencelogError:
     detail = f"{error.detail}; {feed.acknowledged:,} messages are appended"
     for batch in feed.unknown:
         detail += f"; lines {batch.first_line}-{batch.last_line} of {name} may be or not"
+    if left_out := _left_out(feed, name):
+        detail += f"; {left_out}"
     return FencelogError(error.code, detail, **error.extra)
+
+
+def _left_out(feed: _Feed, name: str) -> str:
+    """Return which lines are not appended although later ones are, or may be: the batches of
+    another partition went on. Empty if all are appended up to the last one."""
+    gaps = sorted(
+        (batch.first_line, batch.last_line)
+        for batch in feed.refused
+        if batch.first_line < feed.last_line
+    )
+    if not gaps:
+        return ""
+    lines = ", ".join(f"{first}-{last}" for first, last in gaps)
+    return f"lines {lines} of {name} are not, nor is what follows line {feed.last_line}"
 
 
 def _in_words(appenders: Sequence[Appender]) -> str:

@@ -1,17 +1,20 @@
-"""The append of lines to a topic with a rate: against a real service."""
+"""The append of lines: to a topic with a rate of a real service, and to scripted partitions."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.streams import append_lines as module
 from fencelog.api.streams.append_lines import AppendOptions, Summary, append_lines
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import open_batch
 from tests.support.until import PATIENCE_S
 
@@ -75,3 +78,94 @@ async def test_an_interrupt_ends_the_pause_that_a_topic_asks_for(
         assert summary.interrupted
         assert summary.appended.startswith(f"{BATCH} messages")
         assert await values_of(client, slow) == LINES[:BATCH]
+
+
+class Partition:
+    """A partition that takes batches, once ``gate`` is open; ``refusal`` is all it says if set."""
+
+    def __init__(self, number: int, gate: asyncio.Event, refusal: FencelogError | None) -> None:
+        self.partition = number
+        self.acknowledged = 0
+        self.end: int | None = None
+        self.lines: list[bytes] = []
+        self._gate, self._refusal = gate, refusal
+
+    async def append(self, values: list[bytes]) -> None:
+        await self._gate.wait()
+        if self._refusal is not None:
+            raise self._refusal
+        self.lines += values
+        self.acknowledged += len(values)
+        self.end = self.acknowledged
+
+
+def dealt_to(monkeypatch: pytest.MonkeyPatch, partitions: Sequence[Any]) -> None:
+    async def appenders(*_: object) -> Sequence[Any]:
+        return partitions
+
+    monkeypatch.setattr(module, "_appenders", appenders)
+
+
+def late_refusal(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> Partition:
+    """Two partitions: the first refuses its batch when the other has taken two."""
+    gate, opened = asyncio.Event(), asyncio.Event()
+    opened.set()
+    first = Partition(0, gate, FencelogError(code, "no", retry_after_ms=1))
+    other = Partition(1, opened, None)
+    take = other.append
+
+    async def append(values: list[bytes]) -> None:
+        await take(values)
+        if other.acknowledged == 2 * BATCH:
+            if code is ErrorCode.RATE_LIMITED:  # as the pause that an interrupt ends
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(0.05)
+            gate.set()
+
+    other.append = append  # type: ignore[method-assign]  # it opens the gate of the first one
+    dealt_to(monkeypatch, [first, other])
+    return other
+
+
+LEFT_OUT = "lines 1-100 of {} are not, nor is what follows line 300"
+
+
+async def test_lines_that_others_have_overtaken_are_named_when_they_are_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who appends the rest must not do so from the number of messages that are appended."""
+    other = late_refusal(monkeypatch, ErrorCode.TOPIC_TERMINATED)
+    with pytest.raises(FencelogError, match="no; 200 messages are appended; ") as raised:
+        await append(AppendOptions("a/b", "http://127.0.0.1:1"), file)
+    assert other.lines == LINES[BATCH:]
+    assert raised.value.detail.endswith(LEFT_OUT.format(file))
+
+
+async def test_lines_that_others_have_overtaken_are_named_after_an_interrupt(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_refusal(monkeypatch, ErrorCode.RATE_LIMITED)
+    summary = await append(AppendOptions("a/b", "http://127.0.0.1:1"), file)
+    assert summary.interrupted
+    assert summary.left_out == LEFT_OUT.format(file)
+
+
+async def test_what_was_read_is_appended_though_the_file_cannot_be_read_further(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append that is in flight is not cut off, which would leave its outcome unknown."""
+
+    async def chunks(_source: object) -> AsyncIterator[bytes]:
+        yield b"one\ntwo\nthr"
+        asyncio.get_running_loop().call_later(0.05, gate.set)
+        raise OSError(5, "Input/output error")
+
+    gate = asyncio.Event()
+    partition = Partition(0, gate, None)
+    dealt_to(monkeypatch, [partition])
+    monkeypatch.setattr(module, "_chunks", chunks)
+    with pytest.raises(FencelogError) as raised:
+        await append(AppendOptions("a/b", "http://127.0.0.1:1"), file)
+    assert partition.lines == [b"one", b"two"]
+    said = f"{file} cannot be read further: Input/output error; 2 messages are appended"
+    assert raised.value.detail == said
