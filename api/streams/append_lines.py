@@ -86,7 +86,10 @@ async def _appenders(
     count = (await client.topic(options.topic))["partitions"]
     if options.producer_id is not None:
         return [_exactly_once_stream(client, options, options.producer_id, count, pause)]
-    partitions: list[int | None] = [options.partition]
+    # The partition is known at the first append already, in case that its answer is lost.
+    partitions: list[int | None] = [
+        _definite_partition(options, count) if options.resume else options.partition
+    ]
     if options.partition is None and options.key is None:
         partitions = list(range(count))
     return [
@@ -110,9 +113,7 @@ def _exactly_once_stream(
     pause: Pause,
 ) -> ExactlyOnceStream:
     """Create the stream. Sequences count in one partition, so the partition must be definite."""
-    partition = options.partition
-    if partition is None and options.key is not None:
-        partition = partition_of_key(options.key.encode(), partitions)
+    partition = _definite_partition(options, partitions)
     if partition is None and partitions > 1:
         raise FencelogError(
             ErrorCode.BAD_REQUEST,
@@ -128,6 +129,13 @@ def _exactly_once_stream(
         key=options.key,
         pause=pause,
     )
+
+
+def _definite_partition(options: AppendOptions, partitions: int) -> int | None:
+    """Return the partition that the options name, by its number or by the key."""
+    if options.partition is None and options.key is not None:
+        return partition_of_key(options.key.encode(), partitions)
+    return options.partition
 
 
 class _Pauses:

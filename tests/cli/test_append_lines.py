@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fencelog.api.streams import append_lines as module
 from fencelog.api.streams.append_lines import AppendOptions, Summary, append_lines
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import open_batch
+from tests.cli.test_appender import LOST_BUT_WRITTEN, ScriptedService
 from tests.support.until import PATIENCE_S
 
 BATCH = 100
@@ -169,3 +171,24 @@ async def test_what_was_read_is_appended_though_the_file_cannot_be_read_further(
     assert partition.lines == [b"one", b"two"]
     said = f"{file} cannot be read further: Input/output error; 2 messages are appended"
     assert raised.value.detail == said
+
+
+class LostOnce(ScriptedService):
+    """A topic of four partitions, of which one is written. The first answer is lost."""
+
+    async def topic(self, _topic: str) -> dict[str, Any]:
+        return {"partitions": 4}
+
+
+async def test_the_first_append_with_a_key_is_resumed_too(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = LostOnce([LOST_BUT_WRITTEN])
+
+    async def enter(*_: object) -> LostOnce:
+        return service
+
+    monkeypatch.setattr(AsyncExitStack, "enter_async_context", enter)
+    summary = await append(AppendOptions("a/b", "http://x", key="k", resume=True), file)
+    assert service.values == LINES
+    assert summary.appended.startswith("300 messages")
