@@ -155,8 +155,8 @@ async def test_a_search_that_is_cancelled_as_it_fails_leaves_no_error_behind(
         (outcome,) = await asyncio.gather(search, return_exceptions=True)
         outcomes.add(isinstance(outcome, FencelogError))
         del search, outcome
-        gc.collect()
-        await asyncio.sleep(0)
+    gc.collect()
+    await asyncio.sleep(0)
     assert outcomes == {False, True}  # cancelled before, and after, it had failed
     assert left == []
 
