@@ -37,6 +37,9 @@ class PartitionState:
 
     def __init__(self, sections: Iterable[Section]) -> None:
         self._sections = tuple(sections)
+        self.is_rewound = False
+        """The state log says more than this, of messages that the log does not have. It has to be
+        written anew before the log gets others at their offsets."""
 
     def apply(self, event: Event) -> None:
         """Apply an event to its section. Raises FencelogError(CORRUPT): the state log passed its

@@ -34,6 +34,7 @@ from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCaches
 from fencelog.broker.subscriptions.subscriptions import Subscriptions
 from fencelog.broker.subscriptions.table import SubscriptionTable
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Change
 
 
@@ -153,6 +154,22 @@ def make_parts(
     log_parts = (pipeline, reader, writer, state_log, subscriptions)
     checks = (retention, admission, check, dispatch, QuietCheck(node, reader))
     return LogParts(*log_parts, *checks, factory, reads)
+
+
+async def write_state(
+    log: TakenLog, parts: LogParts, abandon: Callable[[FencelogError], Awaitable[None]]
+) -> None:
+    """Write the state anew if the state log says something of messages that the log does not have:
+    before anything can be appended in their place. Raises STATE_UNKNOWN; ``abandon`` has ended the
+    log then."""
+    if not log.state.is_rewound:
+        return
+    try:  # any event does: the snapshot with which a new owner begins contains it
+        await parts.state_log.record(["producers", [], [], log.producers.end_offset])
+    except BaseException as error:
+        gone = FencelogError(ErrorCode.NO_OWNER, f"{log.node.path} was not opened")
+        await abandon(error if isinstance(error, FencelogError) else gone)
+        raise
 
 
 def _subscriptions(

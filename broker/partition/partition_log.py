@@ -25,7 +25,7 @@ from fencelog.broker.log.backlog_core import bytes_from, published_about_us
 from fencelog.broker.log.log_writer import UnfinishedStep
 from fencelog.broker.metrics import BrokerCounts
 from fencelog.broker.partition.describe import describe_log
-from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
+from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts, write_state
 from fencelog.broker.partition.ledger_view_core import OpenPart, describe_ledgers
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.read_ahead import BrokerReads
@@ -140,7 +140,9 @@ class PartitionLog:
             on_lost=on_lost,
             complete_cursors=complete_cursors,
         )
-        return cls(node, parts, bookie_addresses, close_timeout_s=config.close_timeout_s)
+        log = cls(node, parts, bookie_addresses, close_timeout_s=config.close_timeout_s)
+        await write_state(taken, parts, log.abandon)
+        return log
 
     def apply_policy(self, policy: Policy) -> None:
         """Apply these settings from now on; their replication is that of ledgers created from now

@@ -18,6 +18,7 @@ Nothing may be served before step 4 has returned.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from fencelog.broker.ledger_list.state_core import PartitionState, decode_events
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.effects import CreateLedger, Effect, Recover, RestoreState, TakeOver
+from fencelog.broker.partition.rewound import rewound
 from fencelog.ledgers.client import NewLedger
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
@@ -37,6 +39,8 @@ from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Change
 from fencelog.ledgers.recovery.recovery import FoundEnd
+
+_log = logging.getLogger(__name__)
 
 _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
 """The errors that reading a ledger may end with if it is deleted at the same moment."""
@@ -157,10 +161,30 @@ class _Takeover:
         return end, facts
 
     async def _recover_state(self, ledger_id: int) -> FoundEnd:
-        """Fence the state ledger, and apply its events."""
+        """Fence the state ledger, and apply its events, as far as they are about messages of this
+        log."""
         ledgers = self._factory.ledgers
         end = await ledgers.find_end(ledger_id)
-        await _read_state(ledgers, end.metadata, self._state)
+        log_end = await self._log_end()
+        await _read_state(ledgers, end.metadata, self._state, log_end)
+        if self._state.is_rewound:
+            _log.error(
+                "%s: its state ledger %d knows of messages behind the end of the log at offset %d, "
+                "which are forgotten: was the metadata restored from a backup?",
+                self._node.path,
+                ledger_id,
+                log_end,
+            )
+        return end
+
+    async def _log_end(self) -> int:
+        """Return the offset at which the log ends, once that is found."""
+        loaded = self._loaded
+        segments = loaded.segments
+        end = (segments[0].base_offset or 0) if segments else loaded.start_offset
+        for segment in segments:
+            facts = segment.sealed or (await self._ends[segment.ledger_id])[1]
+            end += facts.messages
         return end
 
     async def _carry_out(self, step: Effect) -> list[Effect]:
@@ -234,8 +258,11 @@ class _Takeover:
             self.ledger = await factory.begin(new, None if versions is None else versions[0])
 
 
-async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState) -> None:
-    """Apply all events of a closed state ledger. Raises READ_UNKNOWN, CORRUPT, …."""
+async def _read_state(
+    ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState, log_end: int
+) -> None:
+    """Apply all events of a closed state ledger to the state of a log that ends there. Raises
+    READ_UNKNOWN, CORRUPT, …."""
     reader = ledgers.reader(metadata)
     next_entry = 0
     while next_entry <= metadata.last_entry_id:
@@ -248,7 +275,9 @@ async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: Partiti
                     f"{header.kind}",
                 )
             for event in decode_events(entry.payload[header.header_bytes :]):
-                state.apply(event)
+                true = rewound(event, log_end)
+                state.is_rewound |= true is not event
+                state.apply(true)
             next_entry = entry.entry_id + 1
 
 
