@@ -1,4 +1,4 @@
-"""The kinds of histories that there are: of ledgers, of self-healing, and of topics."""
+"""The kinds of histories that there are: of ledgers, self-healing, topics, and restores."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Protocol
 from tests.sim.healing.plan import HEALING_FAULTS
 from tests.sim.healing.runner import run_healing_seed
 from tests.sim.ledgers.runner import run_seed
+from tests.sim.metadata.restores.plan import RESTORE_TARGETS
+from tests.sim.metadata.restores.runner import run_restore_seed
 from tests.sim.mutants import catalogue as mutants
 from tests.sim.mutants.mutation import Mutant
 from tests.sim.outcome import Result
@@ -49,5 +51,6 @@ TOPIC_FAULTS = {**TOPIC_TARGETS, **DISK_TARGETS, **HTTP_TARGETS, CUT_ANSWERS: "b
 LEDGERS = Kind("ledgers", run_seed, {**TARGETS, **STAGED_TARGETS}, mutants.LEDGER_MUTANTS)
 HEALING = Kind("healing", run_healing_seed, HEALING_FAULTS, mutants.HEALING_MUTANTS)
 TOPICS = Kind("topics", run_topic_seed, TOPIC_FAULTS, mutants.TOPIC_MUTANTS)
+RESTORES = Kind("restores", run_restore_seed, RESTORE_TARGETS, mutants.RESTORE_MUTANTS)
 
-KINDS = {kind.name: kind for kind in (LEDGERS, HEALING, TOPICS)}
+KINDS = {kind.name: kind for kind in (LEDGERS, HEALING, TOPICS, RESTORES)}

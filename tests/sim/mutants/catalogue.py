@@ -31,6 +31,7 @@ from tests.sim.mutants.parts import owners as mutants_owners
 from tests.sim.mutants.parts import peers as mutants_peers
 from tests.sim.mutants.parts import produce as mutants_produce
 from tests.sim.mutants.parts import requests as mutants_requests
+from tests.sim.mutants.parts import restores as mutants_restores
 from tests.sim.mutants.parts import views as mutants_views
 from tests.sim.mutants.parts import zookeeper as mutants_zookeeper
 from tests.sim.mutants.parts import zookeeper_session as mutants_zookeeper_session
@@ -98,7 +99,10 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 )
 """Mutants of the brokers, which histories of topics have to detect."""
 
-MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS
+RESTORE_MUTANTS: tuple[Mutant, ...] = mutants_restores.MUTANTS
+"""Mutants of what follows the restore of a backup, which histories of restores have to detect."""
+
+MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS + RESTORE_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_auditing.RARE,
@@ -132,6 +136,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_deliveries.RARE,
     *mutants_forwards.RELEASES,
     *mutants_order.RARE,
+    *mutants_restores.IN_MEMORY,
     *mutants_sessions.MUTANTS,
     *mutants_metastore.MUTANTS,
     *mutants_instance.MUTANTS,

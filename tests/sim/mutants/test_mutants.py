@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from tests.sim import test_healing_simulation, test_simulation, test_topic_simulation
-from tests.sim.kinds import HEALING, LEDGERS, TOPICS, Kind
+from tests.sim.kinds import HEALING, LEDGERS, RESTORES, TOPICS, Kind
+from tests.sim.metadata.restores import test_history as test_restores
 from tests.sim.run_mutants import examine, known_seeds
 from tests.sim.run_sim import Budget
 
@@ -27,6 +28,7 @@ EACH, EVERY_THIRD = 1, 3
         pytest.param(LEDGERS, test_simulation.BUDGET, EACH, id="ledgers"),
         pytest.param(HEALING, test_healing_simulation.BUDGET, EVERY_THIRD, id="healing"),
         pytest.param(TOPICS, test_topic_simulation.BUDGET, EACH, id="topics"),
+        pytest.param(RESTORES, test_restores.BUDGET, EACH, id="restores"),
     ],
 )
 def test_what_is_broken_is_seen_by_the_seeds_that_are_known(

@@ -99,6 +99,9 @@ class History:
         self.metadata: dict[int, list[LedgerMetadata]] = {}
         self.deleted: set[int] = set()
         """Ledgers whose metadata was deleted."""
+        self.may_come_back = False
+        """True if metadata that was deleted may be restored while bookies have to keep entries:
+        they are released from their promises by their own removal alone."""
         self.bookies: dict[str, BookieMemory] = {}
         self.ends: dict[int, tuple[int, int]] = {}
         """(last entry, length) of each ledger that anybody was told to be closed."""

@@ -319,6 +319,8 @@ class ObservedBookie(Bookie):
         """Tell whether it may have removed the ledger; then nothing of it is expected any more."""
         if ledger_id not in self.history.deleted:
             return False
+        if self.history.may_come_back and ledger_id not in self._memory().removed:
+            return False
         self._memory().forget(ledger_id)
         return True
 

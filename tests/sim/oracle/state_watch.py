@@ -44,6 +44,11 @@ class DurableCursor:
         new = {offset for offset in self.above if offset not in other}
         return sorted(new.union(o for o in range(other.acked_to, self.acked_to) if o not in other))
 
+    def cut(self, end: int) -> None:
+        """Forget acknowledgements of messages that the log does not have."""
+        self.acked_to = min(self.acked_to, end)
+        self.above = {offset for offset in self.above if offset < end}
+
     def copy(self) -> DurableCursor:
         return DurableCursor(self.acked_to, self.generation, set(self.above))
 
@@ -64,6 +69,9 @@ class StateWatch:
         self.may_be_dropped: set[str] = set()
         """Subscriptions that somebody has begun to delete."""
         self.on_acked: Acked = lambda subscription_id, offsets: None
+        self.rewinds_to: Callable[[], int] | None = None
+        """Gives the end of the log that the next owner finds, where that may lie below what the
+        ledger says: the metadata came from a backup."""
 
     def cursors(self) -> dict[str, DurableCursor]:
         """Return the current cursors, by subscription id."""
@@ -80,6 +88,7 @@ class StateWatch:
         if ledger_id == self._ledger_id:
             return
         before, access_before = self.cursors(), self._access
+        self._rewind()
         self._ledger_id, self._next_entry, self._cursors = ledger_id, 0, {}
         self._access = DurableAccess()
         self._read_on(is_new=True)
@@ -106,7 +115,15 @@ class StateWatch:
             metadata = self._history.latest(self._ledger_id)
             if metadata is None or not metadata.is_closed:
                 self._violate(16, f"epoch {epoch} begins, state ledger {self._ledger_id} is open")
-        self.openings[epoch] = {id_: cursor.copy() for id_, cursor in self.cursors().items()}
+        self.cursors()
+        self._rewind()
+        self.rewinds_to = None
+        self.openings[epoch] = {id_: cursor.copy() for id_, cursor in self._cursors.items()}
+
+    def _rewind(self) -> None:
+        if self.rewinds_to is not None:
+            for cursor in self._cursors.values():
+                cursor.cut(self.rewinds_to())
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -124,7 +141,7 @@ class StateWatch:
             self._next_entry += 1
             for event in _events(payload):
                 acked = self._apply(event)
-                if acked and not is_new:
+                if acked and not is_new and self.rewinds_to is None:
                     self.on_acked(event[1], acked)
 
     def _apply(self, event: list[Any]) -> list[int]:

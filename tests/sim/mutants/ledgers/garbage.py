@@ -155,19 +155,6 @@ MUTANTS = (
 
 RESTORED = (
     Mutant(
-        "deleted-ledger-has-no-grace",
-        "MAINTENANCE.md: garbage collection",
-        "A deleted ledger goes at once: a restored backup names what no bookie has.",
-        (
-            Edit(
-                "fencelog.bookie.gc.core",
-                "choose_ledgers",
-                "grace_ms if grace_of_deleted else 0",
-                "0",
-            ),
-        ),
-    ),
-    Mutant(
         "grace-on-a-disk-that-fills-up",
         "MAINTENANCE.md: garbage collection",
         "Deleted ledgers stay for their grace time until a disk is full of them.",
@@ -213,5 +200,6 @@ RESTORED = (
         ),
     ),
 )
-"""Mutants that no history shows, as none restores a backup. A test of the part has to detect
+"""Mutants that no history shows, as none restores a backup that is older than
+the grace time. A test of the part has to detect
 them."""

@@ -116,6 +116,7 @@ TESTS = {
     ),
     "tests/broker/partition/test_takeover_after_restore.py": (
         "list-believed-against-the-metadata",
+        "rewound-in-memory-only",
     ),
     "tests/broker/partition/test_takeover.py": (
         "list-of-fewer-messages-is-served",
@@ -319,6 +320,11 @@ TESTS = {
         "commit-at-the-old-tail-only",
         "no-place-for-a-commit-at-who-was-replaced",
     ),
+    "tests/broker/partition/test_rewound.py": (
+        "acks-of-lost-messages-count",
+        "producers-of-lost-messages-known",
+    ),
+    "tests/ledgers/ledger_metadata/test_ids.py": ("ids-given-again-after-a-restore",),
     "tests/api/produce/test_access.py": ("terms-stay-behind",),
     "tests/cli/client/test_client_consumer.py": (
         "consumer-goes-back-for-a-late-nack",

@@ -1,0 +1,1 @@
+"""Histories in which the metadata store goes back to a backup."""
