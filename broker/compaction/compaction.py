@@ -75,10 +75,17 @@ class LogCompaction:
         compacted = self._node.ledger_list.compacted
         return 0 if compacted is None else compacted.end_offset
 
+    @property
+    def _lacks_from(self) -> int:
+        """The offset from which the view lacks what the log had. A trim of all that is new leaves a
+        gap, too, which a pass over nothing closes."""
+        compacted = self._node.ledger_list.compacted
+        return self._reader.earliest_offset if compacted is None else compacted.end_offset
+
     def due_us(self, interval_ms: int) -> int | None:
-        """Return the time at which the view is due for an update; None while there are no new
-        messages."""
-        if self._reader.tail_offset <= max(self.horizon, self._reader.earliest_offset):
+        """Return the time at which the view is due for an update; None while it ends where the log
+        does."""
+        if self._reader.tail_offset <= self._lacks_from:
             return None
         compacted = self._node.ledger_list.compacted
         due = 0 if compacted is None else compacted.created_us + interval_ms * 1000
@@ -120,7 +127,7 @@ class LogCompaction:
     async def _run(self) -> None:
         try:
             begin, end = self.horizon, self._reader.tail_offset
-            while max(self.horizon, self._reader.earliest_offset) < end:
+            while self._lacks_from < end:
                 await self._pass(end, tombstones_from=begin)
             self._error = None
         except FencelogError as error:

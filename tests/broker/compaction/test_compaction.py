@@ -211,6 +211,31 @@ async def test_what_was_trimmed_before_it_was_compacted_is_no_silent_gap(stage: 
     assert shown(await view_of(log)) == "0:a=1 1:b=1 3:c=1"
 
 
+async def test_a_gap_at_the_end_of_the_log_is_closed_without_a_new_message(stage: Stage) -> None:
+    """Readers of a topic that is idle have to reach its end."""
+    log = await stage.open(max_entries=1)
+    await append(log, "a=1 b=1")
+    await log.compaction.run()
+    await append(log, "a=2")
+    await asyncio.sleep(0.02)
+    log._reader.trim(3)
+    assert log.compaction.due_us(1) is not None
+    with pytest.raises(FencelogError, match="3"):
+        await view_of(log)
+    await log.compaction.run()
+    assert shown(await view_of(log)) == "0:a=1 1:b=1"
+    assert (log.compaction.status()["end_offset"], log.compaction.due_us(1)) == (3, None)
+
+
+async def test_what_was_trimmed_without_a_view_is_no_gap(stage: Stage) -> None:
+    log = await stage.open(max_entries=1)
+    await append(log, "a=1 b=1")
+    log._reader.trim(2)
+    assert log.compaction.due_us(1) is None
+    await log.compaction.run()
+    assert log.compaction.status()["state"] == "none"
+
+
 async def test_a_reader_goes_on_when_the_view_is_replaced_under_it(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
