@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fencelog.bookie.disk.port import Done
+from fencelog.bookie.disk.port import Buffer, Done, File
 
 T = TypeVar("T")
 
@@ -22,6 +22,16 @@ class QueuedIoThread(ABC):
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
         self._enqueue(work, lambda error, _result: done(error))
+
+    def write(
+        self, file: File, buffers: Sequence[Buffer], offset: int, *, sync: bool, done: Done
+    ) -> None:
+        def work() -> None:
+            file.write(buffers, offset)
+            if sync:
+                file.sync()
+
+        self.submit(work, done)
 
     async def run(self, work: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()

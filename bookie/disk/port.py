@@ -26,11 +26,17 @@ Done = Callable[[BaseException | None], None]
 
 
 class IoThread(Protocol):
-    """A thread that runs blocking work, one call after the other, in the order of the calls."""
+    """A thread that does blocking work, one call after the other, in the order of the calls."""
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
         """Run ``work``; then call ``done`` on the event loop with the exception it raised, or
         None."""
+
+    def write(
+        self, file: File, buffers: Sequence[Buffer], offset: int, *, sync: bool, done: Done
+    ) -> None:
+        """Write buffers to a file as ``File.write`` does, and with ``sync`` sync it afterwards;
+        then call ``done`` as ``submit`` does. It may be done without a thread."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run ``work`` and return its result or raise what it raised. Cancelling the caller does

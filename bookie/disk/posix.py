@@ -7,13 +7,15 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
 from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
-from fencelog.bookie.disk.port import Buffer, DiskSpace, KeyValueStore
+from fencelog.bookie.disk.io_uring import Ring
+from fencelog.bookie.disk.port import Buffer, DiskSpace, Done, File, KeyValueStore
 from fencelog.bookie.disk.rocks_store import RocksStore
 from fencelog.bookie.disk.write_back import write_back
 from fencelog.ledgers.errors import check
@@ -26,11 +28,18 @@ _IOV_MAX = 1024
 
 class PosixIoThread(QueuedIoThread):
     """One daemon thread that takes work from a queue and reports to the event loop on which it was
-    created."""
+    created. What is only to be written and synced goes through a ring of the kernel's, where there
+    are such rings and nothing else is to be done before it (``disk/io_uring.py``)."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._queued = 0
+        """The number of pieces of work that were queued and not reported yet."""
+        self._ring: Ring | None = None
+        self._has_looked_for_ring = False
+        self._held: list[Work | None] = []
+        """The work that waits for what is in flight in the ring."""
         self._ended = self._loop.create_future()
         self._closing = False
         self._thread = Thread(target=self._work, name=name, daemon=True)
@@ -39,13 +48,72 @@ class PosixIoThread(QueuedIoThread):
     async def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._queue.put(None)
+            self._put(None)
         await asyncio.shield(self._ended)
         self._thread.join()
+        if (ring := self._ring) is not None:
+            self._ring = None
+            self._loop.remove_reader(ring.descriptor)
+            ring.close()
+
+    def write(
+        self, file: File, buffers: Sequence[Buffer], offset: int, *, sync: bool, done: Done
+    ) -> None:
+        self._check_open()
+        by_thread = partial(super().write, file, sync=sync, done=done)
+        ring = self._open_ring()
+        # A kind of file with a ``write`` of its own is written by that.
+        if ring is None or ring.is_busy or self._queued or type(file) is not PosixFile:
+            by_thread(buffers, offset)
+            return
+        data = b"".join(buffers)
+
+        def ended(written: int, error: OSError | None) -> None:
+            if is_short := error is None and written < len(data):
+                by_thread([memoryview(data)[written:]], offset + written)
+            held, self._held = self._held, []
+            for item in held:
+                self._put(item)
+            if not is_short:
+                done(error)
+
+        try:
+            if not ring.submit(file.descriptor, data, offset, sync=sync, ended=ended):
+                by_thread([data], offset)
+        except OSError as error:
+            self._loop.remove_reader(ring.descriptor)
+            self._ring = None
+            self._loop.call_soon(done, error)
+
+    def _open_ring(self) -> Ring | None:
+        """Return the ring, which the first call opens; None if there is none."""
+        if not self._has_looked_for_ring:
+            self._has_looked_for_ring = True
+            if (ring := Ring.open()) is not None:
+                self._loop.add_reader(ring.descriptor, ring.reap)
+                self._ring = ring
+        return self._ring
+
+    def _check_open(self) -> None:
+        check(not self._closing, f"I/O thread {self._thread.name} is closed")
 
     def _enqueue(self, work: Callable[[], object], done: Callable[..., None]) -> None:
-        check(not self._closing, f"I/O thread {self._thread.name} is closed")
-        self._queue.put((work, done))
+        self._check_open()
+        self._put((work, done))
+
+    def _put(self, item: Work | None) -> None:
+        if self._ring is not None and self._ring.is_busy:
+            self._held.append(item)
+            return
+        if item is not None:
+            self._queued += 1
+        self._queue.put(item)
+
+    def _report(
+        self, done: Callable[..., None], error: BaseException | None, result: object
+    ) -> None:
+        self._queued -= 1
+        done(error, result)
 
     def _work(self) -> None:
         report = self._loop.call_soon_threadsafe
@@ -57,9 +125,9 @@ class PosixIoThread(QueuedIoThread):
                 try:
                     result = work()
                 except BaseException as error:
-                    report(done, error, None)
+                    report(self._report, done, error, None)
                 else:
-                    report(done, None, result)
+                    report(self._report, done, None, result)
                 del item, work, done
             report(self._ended.set_result, None)
 
@@ -69,6 +137,10 @@ class PosixFile:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+
+    @property
+    def descriptor(self) -> int:
+        return self._descriptor
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
         for start in range(0, len(buffers), _IOV_MAX):

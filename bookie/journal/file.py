@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from errno import ENOSPC
 from pathlib import Path
 
-from fencelog.bookie.disk.port import Buffer, Disk, File
+from fencelog.bookie.disk.port import Buffer, Disk, Done, File, IoThread
 from fencelog.bookie.format.numbered_files import file_ids, file_name
 from fencelog.bookie.format.records import RESERVE_UNIT, FileHeader, RecordType, encode_records
 from fencelog.bookie.journal.spare_files import SpareFiles
@@ -55,7 +55,7 @@ class Group:
 
 
 class JournalFile:
-    """The file being written. Its methods block: call them on an I/O thread.
+    """The file being written. Its methods block, except ``submit``: call them on an I/O thread.
 
     No page cache is dropped after writing. A reused file is overwritten in memory that it has
     already, and a page of which a group fills only a part need not be read first; its page cache is
@@ -105,10 +105,17 @@ class JournalFile:
     def write(self, group: Group, *, durable: int) -> None:
         """Write a group after the last one. ``durable``: all records up to this sequence have been
         synced, and the group's records say so. It may run while ``sync`` does."""
-        buffers = encode_records(
-            group.records, sequence=group.start.sequence, durable=durable, seed=self._seed
-        )
-        self._file.write(buffers, group.start.offset)
+        self._file.write(self._encoded(group, durable), group.start.offset)
+
+    def submit(self, io_thread: IoThread, group: Group, *, durable: int, done: Done) -> None:
+        """Have an I/O thread write a group and, if it asks for that, sync it and all before it.
+        It does not block."""
+        buffers = self._encoded(group, durable)
+        io_thread.write(self._file, buffers, group.start.offset, sync=group.sync, done=done)
+
+    def _encoded(self, group: Group, durable: int) -> list[Buffer]:
+        sequence = group.start.sequence
+        return encode_records(group.records, sequence=sequence, durable=durable, seed=self._seed)
 
     def sync(self) -> None:
         """Make all that was written before the call durable. Only one call may run at a time: of

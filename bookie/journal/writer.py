@@ -14,6 +14,11 @@ from fencelog.bookie.format.records import JOURNAL_MAGIC, FileHeader
 from fencelog.bookie.journal.file import Group, JournalFile
 from fencelog.bookie.journal.spare_files import SpareFiles
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.limits import KIB
+
+_SUBMITTED_BYTES = 128 * KIB
+"""Size up to which the event loop encodes a group and hands its bytes over: it takes less time than
+to wake a thread that does it. To encode a larger one would hold the loop up."""
 
 
 class JournalWriter:
@@ -61,6 +66,9 @@ class JournalWriter:
         header = None
         if group.start.file_id != self.file_id:
             header = self._header(group.start.file_id, group.start.sequence)
+        elif group.size <= _SUBMITTED_BYTES and self._file is not None and not self._has_failed:
+            self._file.submit(self._sync_io_thread, group, durable=durable, done=self._noting(done))
+            return
 
         def work() -> None:
             if header is not None:
@@ -95,6 +103,16 @@ class JournalWriter:
                 raise
 
         io_thread.submit(guarded, done)
+
+    def _noting(self, done: Done) -> Done:
+        """Return ``done``, which marks the writer as failed before it gets an error."""
+
+        def noted(error: BaseException | None) -> None:
+            if error is not None:
+                self._has_failed = True
+            done(error)
+
+        return noted
 
     # -- the file --------------------------------------------------------------------------------
 

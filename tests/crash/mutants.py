@@ -41,10 +41,10 @@ MUTANTS = {
         _mutant(
             "answered-before-the-sync",
             "An add is answered when its record is written.",
-            "fencelog.bookie.journal.writer",
-            "JournalWriter.commit",
-            "if group.sync:",
-            "if group.records and not group.records:",
+            JOURNAL_FILE,
+            "JournalFile.submit",
+            "sync=group.sync",
+            "sync=False",
         ),
         _mutant(
             "journal-directory-not-synced",

@@ -10,6 +10,7 @@ ENTRY_LOG = "fencelog.bookie.storage.entry_log_writer"
 ENTRY_LIST = "fencelog.bookie.engine.entry_list"
 FENCES = "fencelog.bookie.engine.fences"
 FLUSH = "fencelog.bookie.storage.flush"
+IO_THREAD = "fencelog.bookie.disk.io_thread"
 JOURNAL = "fencelog.bookie.journal.journal"
 JOURNAL_FILE = "fencelog.bookie.journal.file"
 JOURNAL_WRITER = "fencelog.bookie.journal.writer"
@@ -29,6 +30,7 @@ DURABILITY = (
                 "            if group.sync:\n                self._open_file.sync()\n",
                 "",
             ),
+            Edit(JOURNAL_FILE, "JournalFile.submit", "sync=group.sync", "sync=False"),
         ),
     ),
     Mutant(
@@ -65,6 +67,15 @@ DURABILITY = (
                 "            self._file.sync()\n"
                 "        except OSError:\n"
                 "            self._file.sync()\n",
+            ),
+            Edit(
+                IO_THREAD,
+                "QueuedIoThread.write",
+                "                file.sync()\n",
+                "                try:\n"
+                "                    file.sync()\n"
+                "                except OSError:\n"
+                "                    file.sync()\n",
             ),
         ),
     ),
