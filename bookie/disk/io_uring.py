@@ -157,7 +157,7 @@ class Ring:
                 ended(written, OSError(-result, os.strerror(-result)) if result < 0 else None)
 
     def _forget(self) -> None:
-        """Nothing is in flight any more."""
+        """Take note that nothing is in flight any more."""
         self._data, self._ended = b"", None
         _in_flight.discard(self)
 
