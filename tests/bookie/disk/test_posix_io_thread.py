@@ -8,7 +8,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from errno import EBADF, EFBIG, ENOSPC
 from pathlib import Path
 from random import Random  # noqa: TID251 - each test seeds its own
@@ -17,6 +17,7 @@ import pytest
 
 from fencelog.bookie.disk import io_uring
 from fencelog.bookie.disk.io_uring import Ring
+from fencelog.bookie.disk.port import Buffer
 from fencelog.bookie.disk.posix import PosixDisk, PosixFile, PosixIoThread
 from tests.bookie.disk.test_io_uring import file_size_limit
 
@@ -122,18 +123,19 @@ async def test_errors_are_reported_and_nothing_else_is_lost(
 
 
 async def test_the_thread_does_what_a_short_write_has_left(
-    by_ring: PosixIoThread, tmp_path: Path
+    by_ring: PosixIoThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, ring = PosixDisk().create(tmp_path / "file"), by_ring._ring
     assert ring is not None
     calls: list[object] = []
+    monkeypatch.setattr(PosixFile, "sync", lambda _: calls.append("synced"))
     with file_size_limit(6_000):
         by_ring.write(file, [b"x" * 10_000], 0, sync=True, done=calls.append)
         by_ring.submit(lambda: None, lambda _: calls.append("later"))
         # The kernel has ended it before the limit goes; the loop does not know yet.
         assert select.select([ring.descriptor], [], [], 20)[0]
     await by_ring.run(lambda: None)
-    assert calls == [None, "later"]
+    assert calls == ["synced", None, "later"]
     assert file.size() == 10_000
     with file_size_limit(12_000), pytest.raises(OSError, match=os.strerror(EFBIG)):
         await write(by_ring, file, b"x" * 10_000, 10_000)
@@ -171,6 +173,24 @@ async def test_a_write_without_its_sync_is_no_success(
     ring.close()
 
 
+async def test_a_file_with_a_write_of_its_own_is_written_by_it(
+    by_ring: PosixIoThread, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+
+    class Own(PosixFile):
+        def write(self, buffers: Sequence[Buffer], offset: int) -> None:
+            calls.append("written")
+
+        def sync(self) -> None:
+            calls.append("synced")
+
+    file = Own(os.open(tmp_path, os.O_RDONLY))
+    await write(by_ring, file, b"x", 0)
+    file.close()
+    assert calls == ["written", "synced"]
+
+
 NO_RINGS = """
 import asyncio, ctypes, struct, sys
 from pathlib import Path
@@ -184,6 +204,7 @@ assert libc.prctl(22, 2, program, 0, 0) == 0
 
 from fencelog.bookie.disk import io_uring
 from fencelog.bookie.disk.io_uring import Ring
+from fencelog.bookie.disk.port import Buffer
 from fencelog.bookie.disk.posix import PosixDisk
 assert Ring.open() is None
 

@@ -32,6 +32,7 @@ from tests.sim.mutants.parts import peers as mutants_peers
 from tests.sim.mutants.parts import produce as mutants_produce
 from tests.sim.mutants.parts import requests as mutants_requests
 from tests.sim.mutants.parts import restores as mutants_restores
+from tests.sim.mutants.parts import rings as mutants_rings
 from tests.sim.mutants.parts import views as mutants_views
 from tests.sim.mutants.parts import zookeeper as mutants_zookeeper
 from tests.sim.mutants.parts import zookeeper_session as mutants_zookeeper_session
@@ -145,6 +146,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_zookeeper_session.MUTANTS,
     *mutants_handshakes.MUTANTS,
     *mutants_requests.MUTANTS,
+    *mutants_rings.MUTANTS,
     *mutants_peers.MUTANTS,
     *mutants_owners.MUTANTS,
     *mutants_views.COMPACTIONS,

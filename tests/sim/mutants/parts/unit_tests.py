@@ -255,6 +255,20 @@ TESTS = {
         "empty-lines-are-left-out",
     ),
     "tests/api/produce/test_post.py": ("any-delay-in-a-frame",),
+    "tests/bookie/disk/test_io_uring.py": (
+        "bytes-in-flight-are-let-go-of",
+        "failed-sync-by-the-kernel-is-done",
+        "sync-beside-its-write",
+        "write-reported-before-its-sync",
+    ),
+    "tests/bookie/disk/test_posix_io_thread.py": (
+        "file-with-its-own-write-bypassed",
+        "kernel-overtakes-work",
+        "rest-of-a-short-write-not-synced",
+        "short-write-is-whole",
+        "work-overtakes-the-kernel",
+        "write-without-a-sync-tried-again",
+    ),
     "tests/api/produce/test_single.py": ("key-appended-at-once-elsewhere",),
     "tests/api/produce/test_post_paths.py": ("batch-taken-for-a-message",),
 }
