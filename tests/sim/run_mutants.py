@@ -14,6 +14,7 @@ which of them holds which rule. The last line says how many passed (were caught)
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import resource
@@ -105,6 +106,7 @@ def examine(
 
     Processes that still run when the iteration is given up are killed.
     """
+    gc.freeze()  # the processes' collections do not look at what they have from this one
     waiting = list(reversed(mutants))
     running: list[_Examination] = []
     try:
