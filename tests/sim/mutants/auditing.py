@@ -163,7 +163,7 @@ MUTANTS = (
 
 RARE = (
     Mutant(
-        # The clocks of an auditor that stood still begin anew: it goes by no old look any more, and a
+        # The clocks of an auditor that stood still begin anew: it goes by no old look, and a
         # mark may be late by the time that requests take.
         "marked-although-back",
         _AUDITOR,
