@@ -15,6 +15,19 @@ Work = tuple[Callable[[], object], Callable[..., None]]
 """The work, and the function that gets its (error, result) on the event loop afterwards."""
 
 
+def writing(
+    file: File, buffers: Sequence[Buffer], offset: int, *, sync: bool
+) -> Callable[[], None]:
+    """Return the work that writes buffers to a file and, with ``sync``, syncs it afterwards."""
+
+    def work() -> None:
+        file.write(buffers, offset)
+        if sync:
+            file.sync()
+
+    return work
+
+
 class QueuedIoThread(ABC):
     """An I/O thread whose work is put into a queue by ``_enqueue``."""
 
@@ -26,12 +39,7 @@ class QueuedIoThread(ABC):
     def write(
         self, file: File, buffers: Sequence[Buffer], offset: int, *, sync: bool, done: Done
     ) -> None:
-        def work() -> None:
-            file.write(buffers, offset)
-            if sync:
-                file.sync()
-
-        self.submit(work, done)
+        self.submit(writing(file, buffers, offset, sync=sync), done)
 
     async def run(self, work: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
+from fencelog.bookie.disk.io_thread import QueuedIoThread, Work, writing
 from fencelog.bookie.disk.io_uring import Ring
 from fencelog.bookie.disk.port import Buffer, DiskSpace, Done, File, KeyValueStore
 from fencelog.bookie.disk.rocks_store import RocksStore
@@ -70,7 +70,8 @@ class PosixIoThread(QueuedIoThread):
 
         def ended(written: int, error: OSError | None) -> None:
             if is_short := error is None and written < len(data):
-                by_thread([memoryview(data)[written:]], offset + written)
+                rest = writing(file, [memoryview(data)[written:]], offset + written, sync=sync)
+                self._put((rest, lambda error, _result: done(error)))
             held, self._held = self._held, []
             for item in held:
                 self._put(item)

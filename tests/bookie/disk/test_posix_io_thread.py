@@ -108,6 +108,23 @@ async def test_it_closes_when_a_write_in_flight_has_ended(tmp_path: Path) -> Non
     file.close()
 
 
+async def test_it_closes_when_the_rest_of_a_short_write_is_there(
+    by_ring: PosixIoThread, tmp_path: Path
+) -> None:
+    file, ring = PosixDisk().create(tmp_path / "file"), by_ring._ring
+    assert ring is not None
+    ends: list[BaseException | None] = []
+    with file_size_limit(6_000):
+        by_ring.write(file, [b"x" * 10_000], 0, sync=True, done=ends.append)
+        closing = asyncio.create_task(by_ring.close())
+        # The kernel has ended it; the loop begins to close before it knows.
+        assert select.select([ring.descriptor], [], [], 20)[0]
+    await asyncio.wait_for(closing, 20)
+    assert ends == [None]
+    assert file.size() == 10_000
+    file.close()
+
+
 async def test_errors_are_reported_and_nothing_else_is_lost(
     io_thread: PosixIoThread, tmp_path: Path
 ) -> None:

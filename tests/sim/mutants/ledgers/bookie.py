@@ -70,12 +70,12 @@ DURABILITY = (
             ),
             Edit(
                 IO_THREAD,
-                "QueuedIoThread.write",
+                "writing.work",
+                "            file.sync()\n",
+                "            try:\n"
+                "                file.sync()\n"
+                "            except OSError:\n"
                 "                file.sync()\n",
-                "                try:\n"
-                "                    file.sync()\n"
-                "                except OSError:\n"
-                "                    file.sync()\n",
             ),
         ),
     ),

@@ -43,11 +43,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 POSIX,
                 "PosixIoThread.write",
-                "                by_thread([memoryview(data)[written:]], offset + written)\n",
-                "                super(PosixIoThread, self).write(\n"
-                "                    file, [data[written:]], offset + written, sync=False,\n"
-                "                    done=done,\n"
-                "                )\n",
+                "offset + written, sync=sync)",
+                "offset + written, sync=False)",
             ),
         ),
     ),
