@@ -18,7 +18,7 @@ import os
 import platform
 import struct
 from collections.abc import Callable
-from errno import ECANCELED, EIO
+from errno import EAGAIN, ECANCELED, EINTR, EIO
 
 _SETUP, _ENTER = 425, 426
 
@@ -37,6 +37,10 @@ _NEEDED = 1 << 0 | 1 << 11
 
 _FSYNC, _WRITE = 3, 23  # IORING_OP_…
 _LINKED = 1 << 2 | 1 << 6  # IOSQE_IO_LINK, IOSQE_CQE_SKIP_SUCCESS
+_NOT_BEGUN = frozenset({EAGAIN, ECANCELED, EINTR})
+"""Errors of a write for which the kernel had no thread, say: it may be done in another way. Not so
+for a sync: nothing tells that it has not begun."""
+
 _U32 = 0xFFFF_FFFF
 _DATASYNC = 1  # IORING_FSYNC_DATASYNC
 
@@ -147,14 +151,14 @@ class Ring:
             place = self._cqes + _CQE_BYTES * (head & self._cq_mask)
             number, result = _CQE.unpack_from(self._rings, place)
             numbers[self._cq_head] = (head + 1) & _U32
-            is_sync = bool(number & 1)
-            # The write that failed says so itself; some kernels report its sync as cancelled too.
-            if number & ~1 != self._id or (is_sync and result == -ECANCELED):
+            if number & ~1 != self._id or (ended := self._ended) is None:
                 continue
-            if (ended := self._ended) is not None:
-                written = len(self._data) if is_sync else max(result, 0)
-                self._forget()
-                ended(written, OSError(-result, os.strerror(-result)) if result < 0 else None)
+            is_sync = bool(number & 1)
+            if not is_sync and -result in _NOT_BEGUN:
+                result = 0
+            written = len(self._data) if is_sync else max(result, 0)
+            self._forget()
+            ended(written, OSError(-result, os.strerror(-result)) if result < 0 else None)
 
     def _forget(self) -> None:
         """Take note that nothing is in flight any more."""

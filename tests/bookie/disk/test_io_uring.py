@@ -7,14 +7,17 @@ import os
 import platform
 import resource
 import select
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EBADF, EFBIG, EINVAL, ENOSPC
+from errno import EBADF, ECANCELED, EFBIG, EINVAL, ENOSPC
 from pathlib import Path
 
 import pytest
 
+from fencelog.bookie.disk import io_uring
 from fencelog.bookie.disk.io_uring import Ring
+from fencelog.bookie.disk.port import Buffer
 
 
 @pytest.fixture
@@ -106,6 +109,23 @@ def test_a_write_that_ends_early_says_how_far_it_came(ring: Ring, file: int) -> 
     assert write(ring, file, b"y" * 10, 6_000) == (10, None)
 
 
+def test_a_write_that_has_not_begun_is_no_error_and_a_sync_is(
+    ring: Ring, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread of the kernel's could be made, for example."""
+    unpack = io_uring._CQE.unpack_from
+
+    class Cancelled:
+        @staticmethod
+        def unpack_from(buffer: Buffer, place: int) -> tuple[int, int]:
+            number, _ = unpack(buffer, place)
+            return number, -ECANCELED
+
+    monkeypatch.setattr(io_uring, "_CQE", Cancelled)
+    assert write(ring, file, b"nothing", sync=False) == (0, None)
+    assert write(ring, file, b"written") == (7, ECANCELED)
+
+
 def test_what_is_in_flight_stays_in_memory(file: int) -> None:
     """A ring that is forgotten in the middle of a write does not write other bytes."""
     size = 4 << 20
@@ -113,15 +133,17 @@ def test_what_is_in_flight_stays_in_memory(file: int) -> None:
         ring = Ring.open()
         if ring is None:
             pytest.skip("this system allows no ring, and has its writes done by threads")
-        waiting = os.dup(ring.descriptor)
         assert ring.submit(file, letter * size, 0, sync=True, ended=lambda *_: None)
+        forgotten = weakref.ref(ring)
         del ring
         gc.collect()
         garbage = [b"z" * size for _ in range(4)]
-        ready, _, _ = select.select([waiting], [], [], 20)
-        assert ready
-        os.close(waiting)
+        ring = forgotten()
+        assert ring is not None
+        assert select.select([ring.descriptor], [], [], 20)[0]
         assert os.pread(file, size, 0) == letter * size
+        ring.reap()
+        ring.close()
         del garbage
 
 
