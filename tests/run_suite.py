@@ -5,11 +5,11 @@
 With arguments it is pytest. What waits for processes, timeouts and disks, and needs a core whenever
 it asks for one, runs in ``WAITING`` lanes: two parts at a time, the longest first. (With three, two
 cores had up to fifteen processes that wanted to run, and Spark gives up a Python worker that takes
-more than 10 s to begin.) What only computes (simulator, crash images, house rules, protocol stories)
-runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each part lists
-its slowest tests, and shows its output, and the CPU time of all its processes, when it has ended.
-Batch reads from Spark are tested a second time, on the oldest Spark that is supported (``make
-oldest-spark``).
+more than 10 s to begin.) What only computes (simulator, crash images, house rules, stories of the
+protocol) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each
+part lists its slowest tests, and shows its output, and the CPU time of all its processes, when it
+has ended. Batch reads from Spark are tested a second time, on the oldest Spark that is supported
+(``make oldest-spark``).
 """
 
 from __future__ import annotations
