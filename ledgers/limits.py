@@ -96,6 +96,13 @@ broker of a thousand topics wakes up forty times a second to send them, and each
 as often, instead of thousands of times; readers see the last entries up to a tenth of the interval
 later."""
 
+MAX_ADDS_AT_ONCE = 512
+"""The runs in one ADD_MANY. Its answers, if all are refused, take half a MiB."""
+
+MAX_ADDS_BYTES = 128 * KIB
+"""The runs in one ADD_MANY together, unless it is a single one. They are copied into one frame:
+that costs less than a frame and an answer for each as long as they are small."""
+
 MAX_LACS_AT_ONCE = 512
 """The LACs in one WRITE_LACS: a request of 8 KiB. Its answer, if all are refused, and what is
 accounted for them until they are durable take about half a MiB."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.server.add_answers import AddAnswers
 from fencelog.bookie.server.followed_adds import followed
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.bookie.server.lac_answers import LacAnswers
@@ -27,6 +28,7 @@ from fencelog.ledgers.limits import (
     KIB,
     MAX_READ_BYTES,
 )
+from fencelog.ledgers.rpc.adds import decode_adds
 from fencelog.ledgers.rpc.authentication import Authenticator
 from fencelog.ledgers.rpc.bookie_connection import as_stream
 from fencelog.ledgers.rpc.bookie_port import AddCallback, LedgerLac
@@ -56,6 +58,7 @@ _FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits
     Op.ADD: int(Flag.RECOVERY),
     Op.READ: int(Flag.FENCE),
     Op.READ_LAC: int(Flag.FENCE),
+    Op.ADD_MANY: int(Flag.CONTEXTS),
 }
 """The flags that a request may carry: a flag without meaning here was meant to change something."""
 
@@ -192,6 +195,8 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"operation {op} with flags {frame.flags:#x} is not valid")
         elif op == Op.ADD:
             self._add_for_recovery(frame)
+        elif op == Op.ADD_MANY and FEATURE_OF[op] in self._handshake.features:
+            self._add_runs(frame)
         elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
             on_reply = self._when_stored(frame, _LAC_BYTES)
             self._bookie.write_lacs(
@@ -239,6 +244,21 @@ class Connection(asyncio.Protocol):
         else:
             for request_id, _ in tokens:
                 self._send(encode_error(Op.ADD, request_id, error.code, error.detail))
+
+    def _add_runs(self, frame: Frame) -> None:
+        """Hand the adds of one request to the bookie. Raises ProtocolError."""
+        if frame.flags and not self._takes_contexts:
+            raise ProtocolError("ADD_MANY with contexts, which were not agreed on")
+        runs = decode_adds(frame.body, contexts=bool(frame.flags))
+        sizes = [run.header.size for run in runs]
+        self._server.add_in_flight(sum(sizes))
+        answers = AddAnswers(sizes, partial(self._runs_added, frame.request_id))
+        places, on_replies = followed(self._bookie, runs, range(len(runs)), answers.take)
+        self._bookie.add_many(runs, places, on_replies=on_replies)
+
+    def _runs_added(self, request_id: int, size: int, body: bytes, flags: Flag) -> None:
+        self._server.add_in_flight(-size)
+        self._send(encode_reply(Op.ADD_MANY, request_id, body, flags))
 
     def _add_for_recovery(self, frame: Frame) -> None:
         run = frame.body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fencelog.ledgers.errors import FencelogError
-from fencelog.ledgers.rpc.lacs import encode_refusals
+from fencelog.ledgers.rpc.answers import encode_answers
 
 
 class LacAnswers:
@@ -22,4 +22,4 @@ class LacAnswers:
         if error is not None:
             self._refusals.update(dict.fromkeys(places, error))
         if not self._missing:
-            self._on_all(encode_refusals(self._refusals))
+            self._on_all(encode_answers(self._refusals))

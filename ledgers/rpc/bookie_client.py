@@ -18,6 +18,7 @@ from fencelog.ledgers.limits import (
     MAX_FENCES_AT_ONCE,
     MAX_LACS_AT_ONCE,
 )
+from fencelog.ledgers.rpc.adds import PendingAdds, encode_adds, split_adds
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_link import BookieLink, Reply
 from fencelog.ledgers.rpc.bookie_port import (
@@ -53,6 +54,8 @@ _GATHERED_FROM = 4
 that takes over the partitions of another one has thousands."""
 
 _GATHER_S = 0.005
+
+_MORE = int(Flag.MORE)  # with a plain number, ``&`` makes no Flag of the result
 
 _Fencing = tuple[int, int, "asyncio.Future[FenceAnswer]"]
 """A ledger to be fenced, ``above``, and the future of the answer."""
@@ -94,12 +97,37 @@ class TcpBookieClient(SingleAdds):
         incarnation: str | None,
         on_replies: AddsCallback,
     ) -> None:
-        for run, token in zip(runs, tokens, strict=True):
-            body, flags = run.data, Flag.NONE
-            if run.contexts and CONTEXTS in self._link.features:
-                body, flags = with_contexts(run.contexts, body), Flag.CONTEXTS
-            reply = self._reporting(partial(on_replies, (token,)))
-            self._link.request(Op.ADD, body, flags, reply, incarnation)
+        link = self._link
+        if FEATURE_OF[Op.ADD_MANY] not in link.features:
+            for run, token in zip(runs, tokens, strict=True):
+                self._add_run(run, token, incarnation, on_replies)
+            return
+        for begin, end in split_adds(runs):
+            if end - begin == 1:
+                self._add_run(runs[begin], tokens[begin], incarnation, on_replies)
+                continue
+            these = runs[begin:end]
+            follow = CONTEXTS in link.features and any(run.contexts for run in these)
+            flags = Flag.CONTEXTS if follow else Flag.NONE
+            pending = PendingAdds(tokens[begin:end], on_replies, self.bookie_id)
+            body, reply = encode_adds(these, contexts=follow), partial(self._on_added, pending)
+            link.request(Op.ADD_MANY, body, flags, reply, incarnation)
+
+    def _add_run(
+        self, run: Run, token: AddToken, incarnation: str | None, on_replies: AddsCallback
+    ) -> None:
+        body, flags = run.data, Flag.NONE
+        if run.contexts and CONTEXTS in self._link.features:
+            body, flags = with_contexts(run.contexts, body), Flag.CONTEXTS
+        reply = self._reporting(partial(on_replies, (token,)))
+        self._link.request(Op.ADD, body, flags, reply, incarnation)
+
+    def _on_added(self, pending: PendingAdds, reply: Frame | PlacedFrame | FencelogError) -> None:
+        error = self._error_of(reply)
+        if error is not None:
+            pending.fail(error)
+        elif not isinstance(reply, FencelogError):
+            pending.take(reply.body, is_last=not reply.flags & _MORE)
 
     def write_lacs(
         self,

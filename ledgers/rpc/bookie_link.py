@@ -43,6 +43,8 @@ partitions of another one has thousands of recoveries to make."""
 _READS = frozenset({Op.READ, Op.READ_LAC})
 _RECOVERY_FLAGS = frozenset({Flag.RECOVERY, Flag.FENCE})
 
+_MORE = int(Flag.MORE)  # with a plain number, ``&`` makes no Flag of the result
+
 _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
 
 
@@ -97,8 +99,8 @@ class BookieLink:
         wait_s: float = 0.0,
     ) -> None:
         """Send a request, now or once connected, and call ``reply`` once, later: with the frame
-        that answers it, or the error that explains its absence. ``wait_s``: how long the bookie may
-        take on purpose."""
+        that answers it, or the error that explains its absence; for each frame flagged MORE once
+        before. ``wait_s``: how long the bookie may take on purpose."""
         loop = asyncio.get_running_loop()
         refusal = self._refusal(loop.time()) or self._unfit(op, incarnation)
         if refusal is not None:
@@ -170,7 +172,8 @@ class BookieLink:
         request = table.get(request_id)
         if request is None or self._transport is None or not is_reply_to(request.op, frame):
             raise ProtocolError(f"unexpected frame from bookie {self.bookie_id}")
-        del table[request_id]
+        if not frame.flags & _MORE:
+            del table[request_id]
         request.reply(frame)
 
     def _check_deadlines(self) -> None:

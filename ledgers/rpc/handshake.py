@@ -35,6 +35,7 @@ FEATURE_OF: Mapping[int, str] = {
     Op.FENCE: "fence",
     Op.READ_RANGES: "read_ranges",
     Op.WRITE_LACS: "write_lacs",
+    Op.ADD_MANY: "add_many",
 }
 """Requests that a bookie of version 1 need not know, each with its feature. Sending one where it
 was not agreed on would end the connection, with all requests in flight on it."""

@@ -39,6 +39,7 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                reply:   i64 LAC
     WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
     WRITE_LACS request: LACs of ledgers                reply: those refused (rpc/lacs.py)
+    ADD_MANY   request: runs                           replies: answers to them (rpc/adds.py)
     LIST_ENTRIES
                request: u64 ledger, u64 from entry     reply: a list (format/entry_list.py)
     ADMIN      request: JSON object in UTF-8           reply: JSON object in UTF-8
@@ -47,7 +48,7 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                request: ranges of a ledger             reply: runs (rpc/ranges.py)
     error      reply:   UTF-8 text for a person
 
-LIST_ENTRIES, ADMIN, FENCE, READ_RANGES, WRITE_LACS and the flag CONTEXTS are features
+LIST_ENTRIES, ADMIN, FENCE, READ_RANGES, WRITE_LACS, ADD_MANY and the flag CONTEXTS are features
 (rpc/handshake.py): valid only where HELLO agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
@@ -70,6 +71,7 @@ from fencelog.ledgers.format.entry_list import MAX_LIST_BYTES, MIN_LIST_BYTES
 from fencelog.ledgers.format.request_context import Contexts, decode_contexts, encode_contexts
 from fencelog.ledgers.limits import (
     FENCE_READ_BYTES,
+    MAX_ADDS_AT_ONCE,
     MAX_ADMIN_BYTES,
     MAX_FENCES_AT_ONCE,
     MAX_FRAME_BYTES,
@@ -91,9 +93,9 @@ FENCE_BODY = struct.Struct("<Qq")
 """One of the ledgers of a FENCE request."""
 FENCE_ANSWER = struct.Struct("<qqIHH")
 """The head of the answer for one of them."""
-LAC_REFUSAL = struct.Struct("<IHH")
-"""The head of the answer for a LAC of a WRITE_LACS that was refused."""
-MAX_REFUSAL_TEXT_BYTES = 1024
+PLACE_ANSWER = struct.Struct("<IHH")
+"""The head of the answer to one of the parts of a request."""
+MAX_ANSWER_TEXT_BYTES = 1024
 REPLY_BIT = 0x80
 
 
@@ -109,6 +111,7 @@ class Op(IntEnum):
     FENCE = 8
     READ_RANGES = 9
     WRITE_LACS = 10
+    ADD_MANY = 11
 
 
 class Flag(IntFlag):
@@ -120,7 +123,9 @@ class Flag(IntFlag):
     ACCEPTED = 4
     """Flag of the reply to AUTH: the client is accepted."""
     CONTEXTS = 8
-    """Flag of ADD: before the run stand the requests that it was appended for."""
+    """Flag of ADD and ADD_MANY: before a run stand the requests that it was appended for."""
+    MORE = 16
+    """Flag of a reply to ADD_MANY: other replies to the request follow."""
 
 
 class Frame(NamedTuple):
@@ -145,6 +150,7 @@ class PlacedFrame(NamedTuple):
     request_id: int
     body: memoryview
     status: int = 0
+    flags: int = 0
 
 
 def encode_request(op: int, request_id: int, body: bytes, flags: int = 0) -> bytes:
@@ -179,7 +185,8 @@ _REPLY_BYTES = {
     Op.ADMIN: (2, MAX_ADMIN_BYTES),
     Op.FENCE: (FENCE_ANSWER.size, MAX_FENCES_AT_ONCE * (FENCE_ANSWER.size + FENCE_READ_BYTES)),
     Op.READ_RANGES: (1, MAX_FRAME_BYTES),
-    Op.WRITE_LACS: (0, MAX_LACS_AT_ONCE * (LAC_REFUSAL.size + MAX_REFUSAL_TEXT_BYTES)),
+    Op.WRITE_LACS: (0, MAX_LACS_AT_ONCE * (PLACE_ANSWER.size + MAX_ANSWER_TEXT_BYTES)),
+    Op.ADD_MANY: (4, 4 + MAX_ADDS_AT_ONCE * (PLACE_ANSWER.size + MAX_ANSWER_TEXT_BYTES)),
 }
 """The smallest and largest number of bytes in the body of a successful reply."""
 
@@ -188,9 +195,13 @@ def is_reply_to(op: Op, frame: Frame | PlacedFrame) -> bool:
     """Tell whether a frame can be the reply to a request (after the handshake)."""
     if frame.op != op | REPLY_BIT:
         return False
+    if frame.flags & _MORE and (op is not Op.ADD_MANY or frame.status):
+        return False
     least, most = _REPLY_BYTES[op]
     return frame.status != 0 or least <= len(frame.body) <= most
 
+
+_MORE = int(Flag.MORE)  # with a plain number, ``&`` makes no Flag of the result
 
 _PLACED_REPLIES = frozenset({Op.READ | REPLY_BIT, Op.READ_RANGES | REPLY_BIT})
 

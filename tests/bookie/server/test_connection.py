@@ -11,13 +11,18 @@ import pytest
 from fencelog.bookie.server.connection import Connection
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode
+from fencelog.ledgers.format.run import merge_runs
+from fencelog.ledgers.rpc.answers import decode_answers
 from fencelog.ledgers.rpc.lacs import decode_refusals, encode_lacs
 from fencelog.ledgers.rpc.wire import (
+    READ_BODY,
     WRITE_LAC_BODY,
+    Flag,
     FrameReader,
     Op,
     encode_hello,
     encode_request,
+    with_contexts,
 )
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.faulty_disk import FaultyDisk
@@ -39,6 +44,16 @@ def connect(server: BookieServer) -> tuple[Connection, FakeTransport]:
     connection = Connection(server)
     transport = FakeTransport(connection)
     connection.connection_made(transport)
+    return connection, transport
+
+
+async def connect_with(server: BookieServer, *features: str) -> tuple[Connection, FakeTransport]:
+    """Connect, and shake hands."""
+    connection, transport = connect(server)
+    hello = {"versions": [1], "features": list(features)}
+    connection.data_received(encode_request(Op.HELLO, 0, encode_hello(hello)))
+    await asyncio.sleep(0)
+    transport.written.clear()
     return connection, transport
 
 
@@ -95,11 +110,7 @@ async def test_the_lacs_of_one_request_count_each(
 ) -> None:
     """Until all are durable; then one frame answers them, though some were refused at once."""
     await requests.add(server.bookie, requests.run(1, 0, 5))
-    connection, transport = connect(server)
-    hello = {"versions": [1], "features": ["write_lacs"]}
-    connection.data_received(encode_request(Op.HELLO, 0, encode_hello(hello)))
-    await asyncio.sleep(0)
-    transport.written.clear()
+    connection, transport = await connect_with(server, "write_lacs")
     before = server.in_flight_bytes
     faulty_disk.waits.add("sync .journal")
     one, many = encode_lacs([(1, 0)]), encode_lacs([(1, 3), (2, 0), (1, 1)])
@@ -119,6 +130,61 @@ async def test_the_lacs_of_one_request_count_each(
     assert (second.request_id, second.status) == (8, 0)
     refusals = decode_refusals(second.body, 3, "b")
     assert {place: error.code for place, error in refusals.items()} == {1: ErrorCode.NO_SUCH_LEDGER}
+
+
+async def test_the_adds_of_one_request_are_answered_as_they_end(
+    server: BookieServer, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """One that is refused does not wait for those that wait for the journal, which wait together;
+    all of them count until then."""
+    server.bookie.fence(7)
+    connection, transport = await connect_with(server, "add_many")
+    before = server.in_flight_bytes
+    faulty_disk.waits.add("sync .journal")
+    runs = [requests.run(1, 0), requests.run(7, 0), requests.run(2, 0), requests.run(1, 1)]
+    connection.data_received(encode_request(Op.ADD_MANY, 9, b"".join(runs)))
+    assert server.in_flight_bytes - before == sum(map(len, runs))
+    await requests.until(lambda: bool(transport.written))
+    (refused,) = FrameReader(1 << 20).feed(bytes(transport.written))
+    assert (refused.request_id, refused.status, refused.flags) == (9, 0, Flag.MORE)
+    assert decode_answers(refused.body[4:], 4, "b", request="ADD_MANY").keys() == {1}
+    assert server.in_flight_bytes - before == sum(map(len, runs)) - len(runs[1])
+    transport.written.clear()
+    faulty_disk.waits.clear()
+    await requests.until(lambda: server.in_flight_bytes == before)
+    await asyncio.sleep(0)
+    (stored,) = FrameReader(1 << 20).feed(bytes(transport.written))
+    assert (stored.request_id, stored.status, stored.flags) == (9, 0, Flag.NONE)
+    answers = decode_answers(stored.body[4:], 4, "b", request="ADD_MANY")
+    assert answers == dict.fromkeys((0, 2, 3))
+    transport.written.clear()
+    read = encode_request(Op.READ, 10, READ_BODY.pack(1, 0, 10, 1 << 20))
+    connection.data_received(read)
+    await requests.until(lambda: bool(transport.written))
+    (entries,) = FrameReader(1 << 20).feed(bytes(transport.written))
+    assert entries.body[8:] == merge_runs([runs[0], runs[3]])
+
+
+async def test_all_adds_of_a_request_that_is_stored_are_one_number(
+    server: BookieServer, requests: Requests
+) -> None:
+    connection, transport = await connect_with(server, "add_many")
+    runs = [requests.run(ledger_id, 0) for ledger_id in range(1, 6)]
+    connection.data_received(encode_request(Op.ADD_MANY, 9, b"".join(runs)))
+    await requests.until(lambda: bool(transport.written))
+    (stored,) = FrameReader(1 << 20).feed(bytes(transport.written))
+    assert (stored.status, stored.flags, stored.body) == (0, 0, (5).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize("features", [("add_many",), ("contexts",), ()])
+async def test_many_adds_are_taken_as_far_as_both_ends_know_them(
+    server: BookieServer, requests: Requests, features: tuple[str, ...]
+) -> None:
+    connection, transport = await connect_with(server, *features)
+    body = with_contexts((), requests.run(1, 0)) * 2
+    connection.data_received(encode_request(Op.ADD_MANY, 9, body, Flag.CONTEXTS))
+    assert transport.is_over
+    assert server.in_flight_bytes == 0
 
 
 async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Requests) -> None:

@@ -18,6 +18,7 @@ from fencelog.bookie.server.connection import Connection
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode, ProtocolError, code_from_wire
 from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.format.request_context import RequestContext, decode_contexts
 from fencelog.ledgers.format.run import RUN_HEADER, build_run, slice_run, verify_run
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
@@ -39,6 +40,7 @@ from fencelog.ledgers.rpc.wire import (
     encode_object,
     encode_reply,
     encode_request,
+    with_contexts,
 )
 from tests.support.bookie_stage import OpenBookie
 from tests.support.frames import FakeTransport, cut, hostile_stream, mutated
@@ -50,7 +52,7 @@ BODY_SIZES = {
     Op.WRITE_LAC: WRITE_LAC_BODY.size,
     Op.LIST_ENTRIES: LIST_ENTRIES_BODY.size,
 }
-FEATURES = ["admin", "list_entries", "read_ranges", "write_lacs"]
+FEATURES = ["add_many", "admin", "contexts", "list_entries", "read_ranges", "write_lacs"]
 HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1], "features": FEATURES}))
 SECRET = b"correct horse battery staple"
 
@@ -80,16 +82,26 @@ def valid_frames() -> list[bytes]:
         encode_request(Op.READ_RANGES, 16, encode_ranges(9, [(2**63 - 1, 2**63 - 1)], max_bytes=0)),
         encode_request(Op.WRITE_LACS, 17, encode_lacs([(1, 0)])),
         encode_request(Op.WRITE_LACS, 18, encode_lacs([(2**64 - 1, -1), (1, 2**63 - 1)])),
+        encode_request(Op.ADD_MANY, 19, run_of(5, 0) + run_of(1, 6) + run_of(5, 1, 2)),
+        encode_request(
+            Op.ADD_MANY,
+            20,
+            with_contexts((RequestContext("r"),), run_of(6, 0)) + with_contexts((), run_of(7, 0)),
+            Flag.CONTEXTS,
+        ),
+        encode_request(Op.ADD, 21, with_contexts((RequestContext("r"),), run_of(8, 0)), 8),
     ]
 
 
 def is_request(frame: Frame) -> bool:
     """A second definition of what a bookie takes after the handshake."""
-    if frame.op == Op.ADD:
+    if frame.op == Op.ADD and frame.flags != 8:
         with suppress(ProtocolError):
             verify_run(frame.body)
             return frame.flags in (0, 1)
         return False
+    if frame.op in (Op.ADD, Op.ADD_MANY):
+        return frame.flags in (0, 8) and are_runs(frame.body, frame.op, frame.flags)
     if frame.op == Op.ADMIN:
         with suppress(ValueError):
             return frame.flags == 0 and type(json.loads(frame.body.decode("utf-8"))) is dict
@@ -103,6 +115,25 @@ def is_request(frame: Frame) -> bool:
     if frame.op == Op.READ_LAC and frame.body[-4:] != bytes(4):
         return False
     return frame.flags == 0 or (frame.flags == 2 and frame.op in (Op.READ, Op.READ_LAC))
+
+
+def are_runs(body: bytes, op: int, flags: int) -> bool:
+    """Tell whether a body is one or many runs, perhaps with contexts before each."""
+    found = 0
+    with suppress(ProtocolError, struct.error):
+        while body:
+            if flags:
+                (size,) = struct.unpack_from("<I", body)
+                decode_contexts(body[4 : 4 + size])
+                if len(body) < 4 + size:
+                    return False
+                body = body[4 + size :]
+            (size,) = (len(body),) if op == Op.ADD else struct.unpack_from("<I", body, 20)
+            verify_run(body[:size])
+            body = body[size:]
+            found += 1
+        return 1 <= found <= 512
+    return False
 
 
 def are_ranges(body: bytes) -> bool:

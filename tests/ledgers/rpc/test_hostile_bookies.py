@@ -22,6 +22,7 @@ from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_connection import BookieConnection
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
+    Flag,
     Frame,
     FrameReader,
     Op,
@@ -148,7 +149,7 @@ def verdict(data: bytes, outstanding: dict[int, int]) -> str:
 
 def is_answer(frame: Frame, outstanding: dict[int, int]) -> bool:
     op = outstanding.get(frame.request_id)
-    if op is None or frame.op != op + 0x80:
+    if op is None or frame.op != op + 0x80 or frame.flags & Flag.MORE:
         return False
     if frame.status:
         return True

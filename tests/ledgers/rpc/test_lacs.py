@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.limits import MAX_LACS_AT_ONCE
+from fencelog.ledgers.rpc.answers import encode_answers
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import AddToken, LedgerLac
 from fencelog.ledgers.rpc.handshake import FEATURES
-from fencelog.ledgers.rpc.lacs import decode_lacs, decode_refusals, encode_lacs, encode_refusals
+from fencelog.ledgers.rpc.lacs import decode_lacs, decode_refusals, encode_lacs
 from fencelog.ledgers.rpc.wire import (
-    LAC_REFUSAL,
-    MAX_REFUSAL_TEXT_BYTES,
+    MAX_ANSWER_TEXT_BYTES,
+    PLACE_ANSWER,
     Frame,
     Op,
     encode_error,
@@ -47,8 +48,8 @@ def test_golden_bodies() -> None:
         "0100000000000000" "0200000000000000" "0300000000000000" "ffffffffffffffff"
     )  # fmt: skip
     refusals = {5: FencelogError(ErrorCode.LEDGER_FENCED, "x")}
-    assert encode_refusals(refusals).hex() == "050000000c00010078"
-    assert encode_refusals({}) == b""
+    assert encode_answers(refusals).hex() == "050000000c00010078"
+    assert encode_answers({}) == b""
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 17, 16 * (MAX_LACS_AT_ONCE + 1)])
@@ -59,7 +60,7 @@ def test_what_is_no_list_of_lacs_is_no_request(size: int) -> None:
 
 
 def test_a_reply_is_read_as_it_was_written() -> None:
-    body = encode_refusals({3: FULL, 0: FENCED})
+    body = encode_answers({3: FULL, 0: FENCED})
     refusals = decode_refusals(body, 4, "b1")
     assert {place: (error.code, error.detail) for place, error in refusals.items()} == {
         0: (ErrorCode.LEDGER_FENCED, "bookie b1: ledger 7 is fenced here"),
@@ -69,18 +70,18 @@ def test_a_reply_is_read_as_it_was_written() -> None:
 
 def test_a_text_is_cut_and_not_the_reply() -> None:
     long = FencelogError(ErrorCode.INTERNAL, "x" * 100_000)
-    refusals = decode_refusals(encode_refusals({0: long, 1: FENCED}), 2, "b1")
-    assert len(refusals[0].detail) <= MAX_REFUSAL_TEXT_BYTES + len("bookie b1: ")
+    refusals = decode_refusals(encode_answers({0: long, 1: FENCED}), 2, "b1")
+    assert len(refusals[0].detail) <= MAX_ANSWER_TEXT_BYTES + len("bookie b1: ")
     assert refusals[1].code is ErrorCode.LEDGER_FENCED
 
 
 WRONG_REPLIES = {
-    "cut short": encode_refusals({0: FENCED})[:-1],
-    "cut in a head": encode_refusals({0: FENCED})[:7],
-    "of another request": encode_refusals({2: FENCED}),
-    "twice": encode_refusals({0: FENCED}) * 2,
-    "not ascending": encode_refusals({1: FENCED}) + encode_refusals({0: FENCED}),
-    "refused as stored": LAC_REFUSAL.pack(0, 0, 0),
+    "cut short": encode_answers({0: FENCED})[:-1],
+    "cut in a head": encode_answers({0: FENCED})[:7],
+    "of another request": encode_answers({2: FENCED}),
+    "twice": encode_answers({0: FENCED}) * 2,
+    "not ascending": encode_answers({1: FENCED}) + encode_answers({0: FENCED}),
+    "refused as stored": PLACE_ANSWER.pack(0, 0, 0),
 }
 
 
@@ -137,7 +138,7 @@ async def connected(server: ScriptedServer, *, features: frozenset[str]) -> TcpB
 
 
 def refuse_second(frame: Frame) -> bytes:
-    return encode_reply(frame.op, frame.request_id, encode_refusals({1: FENCED}))
+    return encode_reply(frame.op, frame.request_id, encode_answers({1: FENCED}))
 
 
 async def test_the_lacs_of_a_call_are_one_request_and_each_has_its_answer(
@@ -197,7 +198,7 @@ async def test_after_an_answer_that_does_not_fit_all_of_them_may_be_stored(
     server: ScriptedServer,
 ) -> None:
     client = await connected(server, features=FEATURES)
-    body = encode_refusals({0: FENCED}) + b"x"
+    body = encode_answers({0: FENCED}) + b"x"
     server.answer = lambda frame: encode_reply(frame.op, frame.request_id, body)
     outcomes = Outcomes(client, 2)
     assert await outcomes.codes() == [ErrorCode.INTERNAL] * 2

@@ -23,6 +23,7 @@ from tests.sim.mutants.ledgers import seldom as mutants_seldom
 from tests.sim.mutants.ledgers import storage as mutants_storage
 from tests.sim.mutants.ledgers import writer as mutants_writer
 from tests.sim.mutants.mutation import Mutant
+from tests.sim.mutants.parts import adds as mutants_adds
 from tests.sim.mutants.parts import handshakes as mutants_handshakes
 from tests.sim.mutants.parts import instance as mutants_instance
 from tests.sim.mutants.parts import keys as mutants_keys
@@ -97,6 +98,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
     *mutants_commits.MUTANTS,
+    *mutants_adds.SAFETY,
 )
 """Mutants of the brokers, which histories of topics have to detect."""
 
@@ -145,6 +147,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_zookeeper.SECRETS,
     *mutants_zookeeper_session.MUTANTS,
     *mutants_handshakes.MUTANTS,
+    *mutants_adds.MUTANTS,
     *mutants_requests.MUTANTS,
     *mutants_rings.MUTANTS,
     *mutants_peers.MUTANTS,

@@ -177,9 +177,9 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 CLIENT,
-                "TcpBookieClient.add_many",
+                "TcpBookieClient._add_run",
                 "partial(on_replies, (token,))",
-                "partial(on_replies, tokens)",
+                "partial(on_replies, (token, 0, 1, 2))",
             ),
         ),
     ),
@@ -199,11 +199,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "add-for-no-incarnation",
         "PROTOCOL.md rule 10",
-        "Adds in groups are sent to whichever incarnation is there.",
+        "The add of a writer is sent to whichever incarnation is there.",
         (
             Edit(
                 CLIENT,
-                "TcpBookieClient.add_many",
+                "TcpBookieClient._add_run",
                 "self._link.request(Op.ADD, body, flags, reply, incarnation)",
                 "self._link.request(Op.ADD, body, flags, reply)",
             ),
