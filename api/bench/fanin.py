@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random  # noqa: TID251 - a load generator is never played by the simulator
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,21 +22,37 @@ from fencelog.api.bench.http import (
     standalone,
     tail_offset,
 )
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 async def measure_fanin(
-    directory: Path, seconds: float, *, topics: Sequence[int], connections: int
+    directory: Path, seconds: float, *, topics: Sequence[int], connections: int, cluster: bool
 ) -> dict[str, float]:
     """Measure 1 KiB posts from so many connections, each time to a topic taken at random, for each
-    number of topics: the rate, p50, p99, and the service's CPU time for a post."""
+    number of topics: the rate, p50, p99, and the service's CPU time for a post. ``cluster``: the
+    service is a broker and three bookies in processes of their own."""
     metrics: dict[str, float] = {}
+    start = _one_broker if cluster else standalone
     for number in topics:
         # A service of its own: the topics of the phase before cost it nothing.
-        async with standalone(directory / str(number)) as service:
+        async with start(directory / str(number)) as service:
             measured = await _measure(service, number, connections, seconds)
         metrics |= post_metrics(f"topics_{number}_post", measured)
     return metrics
+
+
+@asynccontextmanager
+async def _one_broker(directory: Path) -> AsyncIterator[LoadedService]:
+    async with running_cluster(ClusterConfig(directory, brokers=1, http_port=0)) as cluster:
+        yield loaded(cluster, *cluster.urls)
+
+
+def loaded(cluster: Cluster, *urls: str) -> LoadedService:
+    """Return a cluster as the service that is asked at these URLs: the CPU time of all its brokers
+    and bookies counts."""
+    processes = (*cluster.bookies, *cluster.brokers)
+    return LoadedService(urls, tuple(process.pid for process in processes))
 
 
 def post_metrics(name: str, measured: Measured) -> dict[str, float]:

@@ -139,6 +139,9 @@ def bench_fanin(
         "1,10,100,1000"
     ),
     connections: Annotated[int, typer.Option(min=1, help="Clients, one request each.")] = 64,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="A broker and three bookies in processes instead.")
+    ] = False,
     data: Data = Path(),
     keep: Keep = False,
 ) -> None:
@@ -146,7 +149,7 @@ def bench_fanin(
     from fencelog.api.bench.fanin import measure_fanin
 
     numbers = _numbers(topics)
-    measure = partial(measure_fanin, topics=numbers, connections=connections)
+    measure = partial(measure_fanin, topics=numbers, connections=connections, cluster=cluster)
     _bench("fanin", measure, seconds, data, keep=keep, as_json=as_json)
 
 

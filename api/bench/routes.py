@@ -13,6 +13,7 @@ from fencelog.api.bench.fanin import (
     append_to_each,
     check_tails,
     create_topics,
+    loaded,
     post_metrics,
     random_topics,
 )
@@ -47,7 +48,7 @@ async def measure_routes(directory: Path, seconds: float) -> dict[str, float]:
         await create_topic(cluster.urls[0], single_posts().topic)
         owner, other = await _owner_first(cluster, single_posts().topic)
         for name, url in (("owner", owner), ("other", other)):
-            service = _service(cluster, url)
+            service = loaded(cluster, url)
             metrics |= post_metrics(f"{name}_post", await _posts(service, 64, seconds))
             metrics |= post_metrics(f"{name}_single_post", await _posts(service, 1, seconds))
         await _fill(owner)
@@ -55,11 +56,6 @@ async def measure_routes(directory: Path, seconds: float) -> dict[str, float]:
             metrics[f"{name}_read_messages_per_s"] = await _read(url, seconds)
         metrics |= post_metrics(f"topics_{TOPICS}_post", await _many(cluster, seconds))
     return metrics
-
-
-def _service(cluster: Cluster, *urls: str) -> LoadedService:
-    processes = (*cluster.bookies, *cluster.brokers)
-    return LoadedService(urls, tuple(process.pid for process in processes))
 
 
 async def _owner_first(cluster: Cluster, topic: str) -> tuple[str, str]:
@@ -117,7 +113,7 @@ async def _many(cluster: Cluster, seconds: float) -> Measured:
     first = 0
     for half, url in enumerate(cluster.urls):  # the broker that is asked first becomes the owner
         first += await append_to_each(url, names[half::2])
-    service = _service(cluster, *cluster.urls)
+    service = loaded(cluster, *cluster.urls)
     sources = [random_topics(service.url, names, seed) for seed in range(64)]
     measured, acknowledged = await measure_load(service, sources, seconds)
     await check_tails(service.url, names, first + acknowledged)

@@ -107,9 +107,10 @@ SMALL = {
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", [*METRICS, "fanin --cluster"])
 def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path) -> None:
-    arguments = [name, "--json", "--data", str(tmp_path / "data")]
+    name, *options = name.split()
+    arguments = [name, *options, "--json", "--data", str(tmp_path / "data")]
     arguments += SMALL.get(name, ["--seconds", "0.2"])
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
 
