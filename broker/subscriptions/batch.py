@@ -1,19 +1,15 @@
-"""The decoding of some messages of a stored batch, without the others."""
+"""The decoding of some messages of stored batches, without the others."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import (
-    HAS_EVENT_TIME,
-    HAS_HEADERS,
-    HAS_KEY,
-    Message,
-    read_batch,
-)
-from fencelog.ledgers.record_batch.format import unpack_ints
+from fencelog.ledgers.record_batch import BatchView, Message, read_batch
+from fencelog.ledgers.record_batch.format import value_of_one
+from fencelog.ledgers.record_batch.windows import messages_of
 
 DELIVER_AT = "fencelog-deliver-at"
 """The header that delays delivery until this time, µs since 1970 UTC as decimal text."""
@@ -26,9 +22,19 @@ _MARK = b"fencelog-"
 class OpenedBatch:
     """A batch that passed ``check_batch`` when it was appended."""
 
+    __slots__ = ("_one", "_view", "base_offset", "end_offset", "has_marks", "publish_time_us")
+
     def __init__(self, stored: StoredBatch) -> None:
         """Open a batch. Raises FencelogError(CORRUPT)."""
-        self.stored = stored
+        self.base_offset = stored.base_offset
+        self.end_offset = stored.end_offset
+        self.publish_time_us = stored.publish_time_us
+        self.has_marks = False
+        """The possible presence of headers that control delivery."""
+        self._view: BatchView | None = None
+        self._one = value_of_one(stored.batch)
+        if self._one is not None:
+            return
         try:
             _, self._view = read_batch(stored.batch)
         except FencelogError as error:
@@ -36,51 +42,71 @@ class OpenedBatch:
                 ErrorCode.CORRUPT, f"the batch at offset {stored.base_offset}: {error.detail}"
             ) from error
         self.has_marks = _MARK in bytes(self._view.header_name_data)
-        """The possible presence of headers that control delivery."""
 
     def messages(self, first: int, end: int) -> list[Message]:
         """Return the messages from offset ``first`` to before ``end``."""
-        view, base = self._view, self.stored.base_offset
-        low, high = first - base, end - base
-        values = _slices(view.value_offsets, view.value_data, low, high)
-        if not view.columns:
-            return [Message(value) for value in values]
-        count = high - low
-        keys: list[bytes | None] = [None] * count
-        if view.columns & HAS_KEY:
-            keys = list(_slices(view.key_offsets, view.key_data, low, high))
-            _clear_nulls(keys, view.key_validity, low)
-        times: list[int | None] = [None] * count
-        if view.columns & HAS_EVENT_TIME:
-            times = list(unpack_ints("q", view.event_times[8 * low : 8 * high]))
-            _clear_nulls(times, view.event_time_validity, low)
-        headers: list[tuple[tuple[str, bytes], ...]] = [()] * count
-        if view.columns & HAS_HEADERS:
-            headers = self._headers(low, high)
-        return list(map(Message, values, keys, times, headers))
+        if self._view is None:
+            return [Message(self._one or b"")]
+        return messages_of(self._view, first - self.base_offset, end - self.base_offset)
 
-    def _headers(self, low: int, high: int) -> list[tuple[tuple[str, bytes], ...]]:
-        view = self._view
-        bounds = unpack_ints("i", view.header_list_offsets[4 * low : 4 * high + 4])
-        first, last = bounds[0], bounds[-1]
-        names = _slices(view.header_name_offsets, view.header_name_data, first, last)
-        values = _slices(view.header_value_offsets, view.header_value_data, first, last)
-        pairs = [(str(name, "utf-8"), value) for name, value in zip(names, values, strict=True)]
-        return [tuple(pairs[start - first : end - first]) for start, end in pairwise(bounds)]
+    def published_us(self, offset: int) -> int:
+        """Return the time at which the message was published, µs since 1970 UTC."""
+        return self.publish_time_us
 
 
-def _slices(offsets: memoryview, data: memoryview, low: int, high: int) -> list[bytes]:
-    bounds = unpack_ints("i", offsets[4 * low : 4 * high + 4])
-    start = bounds[0]
-    whole = bytes(data[start : bounds[-1]])
-    return [whole[first - start : end - start] for first, end in pairwise(bounds)]
+class OpenedBatches:
+    """Adjacent batches of few messages, whose messages are looked at together."""
+
+    __slots__ = ("_batches", "_begins", "_messages", "base_offset", "end_offset", "has_marks")
+
+    def __init__(self, batches: Sequence[OpenedBatch]) -> None:
+        self._batches = batches
+        self._begins = [batch.base_offset for batch in batches]
+        self._messages = [
+            message
+            for batch in batches
+            for message in batch.messages(batch.base_offset, batch.end_offset)
+        ]
+        self.base_offset = batches[0].base_offset
+        self.end_offset = batches[-1].end_offset
+        self.has_marks = any(batch.has_marks for batch in batches)
+
+    def messages(self, first: int, end: int) -> list[Message]:
+        """Return the messages from offset ``first`` to before ``end``."""
+        return self._messages[first - self.base_offset : end - self.base_offset]
+
+    def published_us(self, offset: int) -> int:
+        """Return the time at which the message was published, µs since 1970 UTC."""
+        return self._batches[bisect_right(self._begins, offset) - 1].publish_time_us
 
 
-def _clear_nulls(items: list[bytes | None] | list[int | None], bits: memoryview, low: int) -> None:
-    """Replace nulls by None. ``bits``: Arrow's validity bitmap of the whole column; empty if there
-    is no null."""
-    if bits:
-        for place in range(len(items)):
-            at = low + place
-            if not bits[at >> 3] >> (at & 7) & 1:
-                items[place] = None
+Opened = OpenedBatch | OpenedBatches
+
+
+def opened_together(batches: Sequence[StoredBatch], most: int) -> Iterator[Opened]:
+    """Open batches in order, adjacent ones together as long as they have at most so many
+    messages.
+
+    Raises FencelogError(CORRUPT) at a batch that cannot be read, after those before it.
+    """
+    group: list[OpenedBatch] = []
+    try:
+        for stored in batches:
+            opened = OpenedBatch(stored)
+            if group and (
+                opened.base_offset != group[-1].end_offset
+                or opened.end_offset - group[0].base_offset > most
+            ):
+                yield _joined(group)
+                group = []
+            group.append(opened)
+    except FencelogError:
+        if group:
+            yield _joined(group)
+        raise
+    if group:
+        yield _joined(group)
+
+
+def _joined(group: list[OpenedBatch]) -> Opened:
+    return group[0] if len(group) == 1 else OpenedBatches(group)

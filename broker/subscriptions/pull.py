@@ -12,7 +12,13 @@ from fencelog.broker.dispatch.ack_ranges import ranges_of
 from fencelog.broker.read.stored import ReadLimits, StoredBatch
 from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.broker.subscriptions.answers import PulledMessage
-from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
+from fencelog.broker.subscriptions.batch import (
+    DELIVER_AT,
+    REPLAY_FOR,
+    Opened,
+    OpenedBatch,
+    opened_together,
+)
 from fencelog.broker.subscriptions.state import SubscriptionState
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -142,7 +148,7 @@ class PullOperation:
                     break
                 found[offset] = message
             taken = self._dispatch.take(self._consumer, list(found))
-            self._hand_out(stored, [(offset, found[offset]) for offset in taken])
+            self._hand_out(opened, [(offset, found[offset]) for offset in taken])
             if len(found) < len(offsets):
                 return False
         return is_there  # False: trimmed, as the next refresh finds
@@ -158,14 +164,13 @@ class PullOperation:
             return False
         if dispatch.rewinds != rewinds:
             return True  # a refusal, or an expired lease: it starts again
-        return all(self._hand_out_batch(stored) for stored in batches)
+        return all(map(self._hand_out_opened, opened_together(batches, MAX_STRIDE)))
 
-    def _hand_out_batch(self, stored: StoredBatch) -> bool:
-        """Deliver from a batch, and tell whether all of it was examined."""
+    def _hand_out_opened(self, opened: Opened) -> bool:
+        """Deliver from batches, and tell whether all of them was examined."""
         dispatch, now = self._dispatch, self._subscription.now()
-        opened = OpenedBatch(stored)
-        begin = max(dispatch.next_offset, stored.base_offset)
-        for first, end in list(self._subscription.cursor.acks.unacked(begin, stored.end_offset)):
+        begin = max(dispatch.next_offset, opened.base_offset)
+        for first, end in list(self._subscription.cursor.acks.unacked(begin, opened.end_offset)):
             while first < end:
                 capacity = self._capacity
                 if capacity <= 0 or not dispatch.may_read(now):
@@ -176,7 +181,7 @@ class PullOperation:
                 if self._looked_at >= MAX_LOOKED_AT:
                     return False
                 first += count
-        dispatch.next_offset = max(dispatch.next_offset, stored.end_offset)
+        dispatch.next_offset = max(dispatch.next_offset, opened.end_offset)
         return True
 
     def _stride(self, capacity: int) -> int:
@@ -184,7 +189,7 @@ class PullOperation:
         deliverable."""
         return max(capacity, min(2 * self._looked_at, MAX_STRIDE))
 
-    def _offer(self, opened: OpenedBatch, messages: list[Message], first: int) -> bool:
+    def _offer(self, opened: Opened, messages: list[Message], first: int) -> bool:
         """Offer messages to the dispatch, and tell whether there was space for all deliverable
         ones."""
         dispatch, consumer, capacity = self._dispatch, self._consumer, self._capacity
@@ -209,7 +214,7 @@ class PullOperation:
         self._looked_at += end - first
         if skipped:
             self._subscription.skip(ranges_of(skipped))
-        self._hand_out(opened.stored, chosen)
+        self._hand_out(opened, chosen)
         self._subscription.check_dead_letters()
         return end == first + len(messages)
 
@@ -243,7 +248,7 @@ class PullOperation:
         self._bytes_left -= size
         return True
 
-    def _hand_out(self, stored: StoredBatch, chosen: list[tuple[int, Message]]) -> None:
+    def _hand_out(self, opened: Opened, chosen: list[tuple[int, Message]]) -> None:
         if not chosen:
             return
         now, failures = self._subscription.now(), self._subscription.cursor.failures
@@ -257,9 +262,11 @@ class PullOperation:
         self._subscription.heard_of(self._consumer, now + self._lease_s)
         if not self._taken:
             self._expires = now + self._lease_s
-        time_us, make = stored.publish_time_us, self._make_ack_id
+        time_us, make = opened.published_us, self._make_ack_id
         self._taken += [
-            PulledMessage(offset, time_us, message, make(offset), failures.get(offset, 0) + 1)
+            PulledMessage(
+                offset, time_us(offset), message, make(offset), failures.get(offset, 0) + 1
+            )
             for offset, message in chosen
         ]
 

@@ -48,6 +48,8 @@ _BUFFERS = 12
 _ABSENT = (0,) * _BUFFERS
 _PAIR = struct.Struct("<ii")
 _FIVE = struct.Struct("<5I")
+_SIZES_OF_ONE = struct.Struct("<6I")
+"""The checksum, and what ``_FIVE`` packs behind it."""
 _NO_OTHER_COLUMN = bytes(4 * (_BUFFERS - 2))
 _START_OF_ONE = struct.pack("<BBHI", VERSION, CODEC_NONE, 0, 1)
 """The header of a batch of one plain value, before its checksum."""
@@ -178,9 +180,15 @@ def _encode_one(value: bytes) -> bytes:
     kind."""
     size = len(value)
     body = b"".join((_PAIR.pack(0, size), value, _PADDING[-size & 7]))
-    sizes = _FIVE.pack(len(body), len(body), 0, _PAIR.size, size) + _NO_OTHER_COLUMN
+    sizes = _sizes_of_one(size)
     checksum = crc32c(body, crc32c(sizes, _START_OF_ONE_CRC))
     return b"".join((_START_OF_ONE, checksum.to_bytes(4, "little"), sizes, body))
+
+
+def _sizes_of_one(size: int) -> bytes:
+    """Return the header of a batch of one plain value of so many bytes, behind its checksum."""
+    body_size = _PAIR.size + size + (-size & 7)
+    return _FIVE.pack(body_size, body_size, 0, _PAIR.size, size) + _NO_OTHER_COLUMN
 
 
 def encode_columns(
@@ -294,6 +302,23 @@ def batch_count(data: Buffer) -> int:
 def has_keys(data: Buffer) -> bool:
     """Tell by the header alone whether the batch has a column of keys."""
     return len(data) >= BODY_START and bool(struct.unpack_from("<H", data, 2)[0] & HAS_KEY)
+
+
+def value_of_one(data: Buffer) -> bytes | None:
+    """Return the value of a batch of one plain value, verified; None for any other batch, and for
+    one that is not valid: ``read_batch`` says what is wrong with it."""
+    if len(data) <= BODY_START + _PAIR.size or data[:8] != _START_OF_ONE:
+        return None
+    checksum, body_size, _, _, _, size = _SIZES_OF_ONE.unpack_from(data, 8)
+    start = BODY_START + _PAIR.size
+    if (
+        len(data) != BODY_START + body_size
+        or body_size != _PAIR.size + size + (-size & 7)
+        or data[12:start] != _sizes_of_one(size) + _PAIR.pack(0, size)
+        or crc32c(memoryview(data)[12:], _START_OF_ONE_CRC) != checksum
+    ):
+        return None
+    return bytes(data[start : start + size])
 
 
 def read_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:

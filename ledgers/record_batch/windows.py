@@ -32,6 +32,8 @@ def message_windows(batch: Buffer, size: int, *, start: int = 0) -> Iterator[lis
 def messages_of(view: BatchView, first: int, end: int) -> list[Message]:
     """Return messages ``first`` to ``end`` of a batch that was checked."""
     values = _slices(view.value_offsets, view.value_data, first, end)
+    if not view.columns:
+        return list(map(Message, values))
     count = end - first
     keys: list[Any] = [None] * count
     if view.columns & HAS_KEY:

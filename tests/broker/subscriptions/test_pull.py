@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fencelog.api.subscriptions.pull import take
 from fencelog.api.subscriptions.requests import PullRequest
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
+from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.broker.registry.subscription_config import (
     EXCLUSIVE,
     FAILOVER,
@@ -28,18 +26,10 @@ from fencelog.broker.registry.subscription_config import (
 from fencelog.broker.subscriptions import dead_letters
 from fencelog.broker.subscriptions import pull as subscription_pull
 from fencelog.broker.subscriptions.answers import PulledMessage
-from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
+from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, check_batch, encode_batch
 from tests.support.broker_stage import Stage, Until
-
-MESSAGES = st.builds(
-    Message,
-    st.binary(max_size=9),
-    st.none() | st.binary(max_size=5),
-    st.none() | st.integers(-5, 5),
-    st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=3).map(tuple),
-)
 
 
 class Graves:
@@ -79,23 +69,6 @@ async def pull(
 
 def with_header(name: str, value: str) -> Message:
     return Message(b"v", headers=((name, value.encode()),))
-
-
-@given(st.lists(MESSAGES, min_size=1, max_size=20), st.data())
-def test_some_messages_of_a_batch_are_decoded_as_all_are(
-    messages: list[Message], data: st.DataObject
-) -> None:
-    batch = OpenedBatch(StoredBatch(7, len(messages), 1, memoryview(encode_batch(messages))))
-    first = data.draw(st.integers(0, len(messages) - 1))
-    end = data.draw(st.integers(first + 1, len(messages)))
-    assert batch.messages(7 + first, 7 + end) == messages[first:end]
-
-
-def test_a_batch_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(FencelogError) as caught:
-        OpenedBatch(StoredBatch(7, 1, 1, memoryview(bytes(80))))
-    assert caught.value.code is ErrorCode.CORRUPT
-    assert "offset 7" in caught.value.detail
 
 
 async def test_a_pull_keeps_within_its_bounds(stage: Stage) -> None:

@@ -27,7 +27,7 @@ from fencelog.ledgers.record_batch import (
     open_batch,
     read_frames,
 )
-from fencelog.ledgers.record_batch.format import BODY_START, HEADER
+from fencelog.ledgers.record_batch.format import BODY_START, HEADER, value_of_one
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -81,6 +81,47 @@ def test_golden_entry_holds_for_ever() -> None:
 @given(st.binary(max_size=60))
 def test_one_plain_value_is_packed_as_many_are(value: bytes) -> None:
     assert encode_values([value]) == encode_columns([value])
+
+
+@given(st.lists(messages, min_size=1, max_size=2), st.sampled_from([0, CODEC_ZSTD]))
+def test_the_value_of_one_plain_message_is_read_without_the_rest(
+    rows: list[Message], codec: int
+) -> None:
+    is_plain = len(rows) == 1 and rows[0] == Message(rows[0].value) and not codec
+    expected = rows[0].value if is_plain and rows[0].value else None
+    assert value_of_one(memoryview(encode_batch(rows, codec=codec))) == expected
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_the_value_of_one_message_with_a_flipped_bit_is_not_read(value: bytes) -> None:
+    data = bytearray(encode_values([value]))
+    for place in range(len(data)):
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            assert value_of_one(data) is None
+            data[place] ^= 1 << bit
+
+
+@given(
+    st.binary(min_size=1, max_size=20),
+    st.lists(st.tuples(st.integers(0, 99), st.binary(min_size=1, max_size=4)), max_size=2),
+    st.sampled_from([0, 0, -8, -1, 1, 8]),
+    st.booleans(),
+)
+def test_the_value_of_a_damaged_message_is_not_read(
+    value: bytes, changes: list[tuple[int, bytes]], longer: int, is_resealed: bool
+) -> None:
+    """What is read is what all checks let pass."""
+    data = encode_values([value])
+    for position, replacement in changes:
+        start = position % len(data)
+        data = (data[:start] + replacement + data[start + len(replacement) :])[: len(data)]
+    data = data[: len(data) + longer] if longer < 0 else data + bytes(longer)
+    if is_resealed:
+        data = resealed(data)
+    found = value_of_one(data)
+    if found is not None:
+        assert decode_batch(data) == [Message(found)]
 
 
 @given(st.lists(messages, min_size=1, max_size=20), st.sampled_from([0, CODEC_ZSTD, CODEC_LZ4]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 ACCESS = "fencelog.broker.append.access_changes"
+BATCH = "fencelog.broker.subscriptions.batch"
 CURSOR_LOG = "fencelog.broker.subscriptions.cursors"
+FORMAT = "fencelog.ledgers.record_batch.format"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -91,6 +93,46 @@ RARE: tuple[Mutant, ...] = (
                 "AccessChanges._carry_out",
                 "                await self._appends.drain()\n                event = decide()\n",
                 "                event = decide()\n                await self._appends.drain()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        # Simulated entries are not damaged where they pass their digests.
+        "damaged-batch-hides-those-before",
+        "SEMANTICS.md, subscriptions",
+        "What is before a batch that cannot be read, in the same group, is not delivered.",
+        (
+            Edit(
+                BATCH,
+                "opened_together",
+                "        if group:\n            yield _joined(group)\n        raise",
+                "        raise",
+            ),
+        ),
+    ),
+    Mutant(
+        "opened-over-a-gap",
+        "SEMANTICS.md, subscriptions",
+        "Batches that are not adjacent are opened as if they were: messages get other offsets.",
+        (
+            Edit(
+                BATCH,
+                "opened_together",
+                "opened.base_offset != group[-1].end_offset",
+                "opened.base_offset < group[-1].end_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        "plain-value-not-verified",
+        "SEMANTICS.md, subscriptions",
+        "The value of a single message is delivered without a look at its checksum.",
+        (
+            Edit(
+                FORMAT,
+                "value_of_one",
+                "crc32c(memoryview(data)[12:], _START_OF_ONE_CRC) != checksum",
+                "checksum < 0",
             ),
         ),
     ),
