@@ -8,6 +8,7 @@ from fencelog.broker.read.read_fairness import STEP_MESSAGES
 from fencelog.broker.read.stored import CompactedBatch, ReadResult, StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.record_batch.format import value_of_one
 from fencelog.ledgers.record_batch.windows import message_windows
 
 Row = tuple[int, int, Message]
@@ -18,27 +19,51 @@ def rows_in_steps(
     batches: Iterable[StoredBatch], *, start: int, end: int, step: int = STEP_MESSAGES
 ) -> Iterator[list[Row]]:
     """Yield messages from offset ``start`` to before ``end``, at most ``step`` at a time, never
-    none.
+    none; those of small adjacent batches together.
 
-    Raises FencelogError(CORRUPT): a stored batch was checked when it was written.
+    Raises FencelogError(CORRUPT), after the messages before it: a stored batch was checked when it
+    was written.
     """
+    rows: list[Row] = []
+    try:
+        for some in _some_rows(batches, start, end, step):
+            if rows and (len(rows) + len(some) > step or some[0][0] != rows[-1][0] + 1):
+                yield rows
+                rows = []
+            rows += some
+    except FencelogError as error:
+        if rows:
+            yield rows
+        raise FencelogError(ErrorCode.CORRUPT, f"a stored batch: {error.detail}") from error
+    if rows:
+        yield rows
+
+
+def _some_rows(
+    batches: Iterable[StoredBatch], start: int, end: int, step: int
+) -> Iterator[list[Row]]:
+    """Yield messages of one batch after the other, at most ``step`` at a time, never none."""
     for batch in batches:
         if batch.base_offset >= end:
             return
         first = batch.count - batch.messages_from(start)
-        try:
-            for messages in message_windows(batch.batch, step, start=first):
-                rows = _rows(batch, first, messages)
-                first += len(messages)
-                if rows[-1][0] < end:
-                    yield rows
-                    continue
-                rows = [row for row in rows if row[0] < end]
-                if rows:
-                    yield rows
-                return
-        except FencelogError as error:
-            raise FencelogError(ErrorCode.CORRUPT, f"a stored batch: {error.detail}") from error
+        for messages in _some_messages(batch, first, step):
+            rows = _rows(batch, first, messages)
+            first += len(messages)
+            if rows[-1][0] < end:
+                yield rows
+                continue
+            rows = [row for row in rows if row[0] < end]
+            if rows:
+                yield rows
+            return
+
+
+def _some_messages(batch: StoredBatch, first: int, step: int) -> Iterable[list[Message]]:
+    """Return the messages from number ``first`` on, at most ``step`` at a time."""
+    if not first and (value := value_of_one(batch.batch)) is not None:
+        return ([Message(value)],)
+    return message_windows(batch.batch, step, start=first)
 
 
 def end_of_rows(result: ReadResult, *, start: int, limit: int) -> int:

@@ -1,0 +1,65 @@
+"""Rows of stored batches: all of them, in order, in steps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.broker.read.rows import Row, rows_in_steps
+from fencelog.broker.read.stored import StoredBatch
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message, encode_batch
+
+PLAIN = st.builds(
+    Message, st.binary(max_size=3), key=st.none(), event_time=st.none(), headers=st.just(())
+)
+KEYED = st.builds(
+    Message, st.just(b"v"), key=st.just(b"k"), event_time=st.none(), headers=st.just(())
+)
+CONTENTS = st.lists(st.lists(PLAIN | KEYED, min_size=1, max_size=7), max_size=9)
+
+
+def stored(offset: int, messages: list[Message]) -> StoredBatch:
+    """Return a batch that was published at a time that tells its offset."""
+    batch = memoryview(encode_batch(messages))
+    return StoredBatch(offset, len(messages), 1000 + offset, batch)
+
+
+@given(CONTENTS, st.sets(st.integers(0, 8)), st.integers(0, 40), st.integers(0, 40))
+def test_rows_are_those_of_all_batches_within_the_range(
+    contents: list[list[Message]], gaps: set[int], start: int, end: int
+) -> None:
+    batches: list[StoredBatch] = []
+    expected: list[Row] = []
+    offset = 0
+    for number, messages in enumerate(contents):
+        offset += number in gaps
+        batches.append(stored(offset, messages))
+        for message in messages:
+            if start <= offset < end:
+                expected.append((offset, batches[-1].publish_time_us, message))
+            offset += 1
+    batches = [batch for batch in batches if batch.end_offset > start]
+    for step in (1, 3, 10):
+        steps = list(rows_in_steps(batches, start=start, end=end, step=step))
+        assert [row for rows in steps for row in rows] == expected
+        assert all(1 <= len(rows) <= step for rows in steps)
+        assert all(b[0] == a[0] + 1 for rows in steps for a, b in pairwise(rows))
+
+
+def test_single_messages_are_read_in_few_steps() -> None:
+    batches = [stored(offset, [Message(b"x")]) for offset in range(25)]
+    steps = list(rows_in_steps(batches, start=0, end=25, step=10))
+    assert [len(rows) for rows in steps] == [10, 10, 5]
+
+
+def test_rows_before_a_damaged_batch_come_first() -> None:
+    good = [stored(offset, [Message(b"x")]) for offset in range(2)]
+    steps = rows_in_steps([*good, StoredBatch(2, 1, 1, memoryview(bytes(80)))], start=0, end=9)
+    assert [offset for offset, _, _ in next(steps)] == [0, 1]
+    with pytest.raises(FencelogError) as caught:
+        next(steps)
+    assert caught.value.code is ErrorCode.CORRUPT
