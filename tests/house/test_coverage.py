@@ -45,6 +45,8 @@ CORES = {
         "tests/ledgers/rpc/test_wire.py",
         "tests/ledgers/rpc/test_receiving.py",
     ],
+    "ledgers/rpc/adds.py": ["tests/ledgers/rpc/test_adds.py"],
+    "ledgers/rpc/answers.py": ["tests/ledgers/rpc/test_adds.py", "tests/ledgers/rpc/test_lacs.py"],
     "ledgers/rpc/fences.py": ["tests/ledgers/rpc/test_fences.py"],
     "ledgers/rpc/ranges.py": ["tests/ledgers/rpc/test_ranges.py"],
     "ledgers/writer/core.py": ["tests/ledgers/writer/test_core.py"],

@@ -166,6 +166,14 @@ def test_a_reply_has_the_operation_and_size_of_its_kind(op: Op, sizes: set[int])
     assert is_reply_to(op, error)
 
 
+def test_replies_to_many_adds_alone_may_be_followed_by_others() -> None:
+    (reply,) = FrameReader().feed(encode_reply(Op.ADD_MANY, 1, bytes(4), Flag.MORE))
+    assert is_reply_to(Op.ADD_MANY, reply)
+    assert not is_reply_to(Op.ADD_MANY, reply._replace(status=ErrorCode.OVERLOADED.wire))
+    (reply,) = FrameReader().feed(encode_reply(Op.ADD, 1, b"", Flag.MORE))
+    assert not is_reply_to(Op.ADD, reply)
+
+
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=5000))
 def test_a_reader_holds_no_more_than_one_frame(length: int, data: bytes) -> None:
     """The bytes that a header announces cost nothing until they are there, and no header is

@@ -74,7 +74,7 @@ class HealingFaults:
             case kind if kind == LOSE:
                 lose(self._cluster, self._cluster.bookies[fault.target])
             case kind if kind == LOSE_TARGET:
-                return self._lose_target()
+                return await self._lose_target()
             case kind if kind == STALLED:
                 disk = self._cluster.bookies[fault.target].disk
                 disk.slow_sync(JOURNAL_SUFFIX, fault.size * MOST_SLOWLY)
@@ -104,7 +104,7 @@ class HealingFaults:
                     machine.replace_disk()
                 machine.start()
             case kind if kind == DELETE:
-                return self._delete({ledger_id for ledger_id, _ in self._history.causes})
+                return await self._delete_marked()
             case kind if kind == DELETE_CLOSED:
                 return self._delete(self._history.metadata)
             case kind if kind == FLIP:
@@ -124,9 +124,22 @@ class HealingFaults:
         if self._cluster.bookies.get(machine.name) is machine:
             machine.start()
 
-    def _lose_target(self) -> bool:
-        """A bookie that only copies were given to comes back with an empty disk."""
-        targets = [
+    async def _lose_target(self) -> bool:
+        """A bookie that only copies were given to, the first one that can be lost, comes back with
+        an empty disk."""
+        while not (targets := self._targets()):
+            await asyncio.sleep(LOOK_S)
+            if self.is_over:
+                return False
+        machine = self._cluster.bookies[self._random.choice(targets)]
+        self._cluster.expects_refusals.add(machine.name)
+        machine.hold_down()
+        machine.replace_disk()
+        machine.start()
+        return True
+
+    def _targets(self) -> list[str]:
+        return [
             name
             for name in self._late
             if self._history.bookie(name).entries
@@ -134,14 +147,6 @@ class HealingFaults:
             and not self._is_in_use(name)
             and not self._has_the_last_copies(name)
         ]
-        if not targets:
-            return False
-        machine = self._cluster.bookies[self._random.choice(targets)]
-        self._cluster.expects_refusals.add(machine.name)
-        machine.hold_down()
-        machine.replace_disk()
-        machine.start()
-        return True
 
     async def _fail_power(self, fault: Fault) -> bool:
         """Fail the power of the first bookie whose disk has answered nothing for so long, or that
@@ -198,6 +203,14 @@ class HealingFaults:
     def _is_lost(self, bookie: str) -> bool:
         machine = self._cluster.bookies.get(bookie)
         return machine is None or machine.is_held_down
+
+    async def _delete_marked(self) -> bool:
+        """Delete a ledger that has been marked, as soon as one of them is closed."""
+        while not self._delete({ledger_id for ledger_id, _ in self._history.causes}):
+            await asyncio.sleep(LOOK_S)
+            if self.is_over:
+                return False
+        return True
 
     def _delete(self, ledger_ids: Iterable[int]) -> bool:
         """Delete one of these ledgers that is closed."""
