@@ -153,6 +153,16 @@ def bench_fanin(
     _bench("fanin", measure, seconds, data, keep=keep, as_json=as_json)
 
 
+@app.command("consume")
+def bench_consume(
+    as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False
+) -> None:
+    """Messages pulled and acknowledged, one by one and a hundred at a time."""
+    from fencelog.api.bench.consume import measure_consume
+
+    _bench("consume", measure_consume, seconds, data, keep=keep, as_json=as_json)
+
+
 @app.command("routes")
 def bench_routes(
     as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False

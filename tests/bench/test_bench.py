@@ -79,6 +79,11 @@ METRICS = {
         for topics in (2, 30)
         for figure in ("per_s", "p50_ms", "p99_ms", "cpu_us")
     },
+    "consume": {
+        f"{way}_{figure}"
+        for way in ("single", "hundred")
+        for figure in ("messages_per_s", "p50_ms", "cpu_us")
+    },
     "routes": {
         f"{load}_{figure}"
         for load in (
