@@ -1,5 +1,5 @@
-"""Measurements of ledgers, bookies, HTTP and reads; the demo.
+"""Measurements of ledgers, bookies, HTTP and reads.
 
-Imports of its package: ``bench.harness``, ``client``, ``console``, ``drills.harness``,
-``local_cluster``, ``processes``.
+Imports of its package: ``bench.harness``, ``client``, ``console``, ``local_cluster``,
+``processes``.
 """

@@ -3,7 +3,6 @@ a time, and a hundred at a time."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from fencelog.api.bench.http import (
     single_posts,
     standalone,
 )
+from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 WAYS = (("single", 8, 1), ("hundred", 1, 100))
@@ -47,8 +47,7 @@ async def measure_consume(directory: Path, seconds: float) -> dict[str, float]:
 
 @dataclass(slots=True)
 class Consumption:
-    """Everything that consumers have acknowledged, and the times from pulls to
-    acknowledgements."""
+    """The messages that were acknowledged, and the times from pulls to acknowledgements."""
 
     offsets: set[int] = field(default_factory=set)
     times_s: list[float] = field(default_factory=list)
@@ -66,9 +65,9 @@ async def _consume(
     await measure_load(service, append_sources(service.url, posts), seconds)
     consumption, began = Consumption(), perf_counter()
     cpu_s = service.cpu_s()
-    async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
         for _ in range(consumers):
-            group.create_task(_consumer(service.url, path, most, began + seconds, consumption))
+            group.start_soon(_consumer, service.url, path, most, began + seconds, consumption)
     consumption.elapsed_s = perf_counter() - began
     consumption.cpu_s = service.cpu_s() - cpu_s
     return consumption

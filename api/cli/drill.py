@@ -341,7 +341,7 @@ def demo(
     """Run a cluster on real input.
 
     Append files, kill a broker meanwhile, read back, compare, count words with Spark."""
-    from fencelog.api.bench.demo import run_demo
+    from fencelog.api.bench.demo.demo import run_demo
     from fencelog.api.processes.lifecycle import run_on_uvloop
 
     if not run_on_uvloop(run_demo(logs, spark=spark)):

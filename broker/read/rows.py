@@ -7,9 +7,14 @@ from collections.abc import Iterable, Iterator
 from fencelog.broker.read.read_fairness import STEP_MESSAGES
 from fencelog.broker.read.stored import CompactedBatch, ReadResult, StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import Message
-from fencelog.ledgers.record_batch.format import value_of_one
+from fencelog.ledgers.record_batch.format import unpacked_size, value_of_one
 from fencelog.ledgers.record_batch.windows import message_windows
+
+STEP_BYTES = 256 * KIB
+"""The bytes of batches, uncompressed, whose messages are one step: an answer holds and renders so
+much at a time."""
 
 Row = tuple[int, int, Message]
 """A message with its offset and its publish time in µs: (offset, publish time, message)."""
@@ -19,17 +24,21 @@ def rows_in_steps(
     batches: Iterable[StoredBatch], *, start: int, end: int, step: int = STEP_MESSAGES
 ) -> Iterator[list[Row]]:
     """Yield messages from offset ``start`` to before ``end``, at most ``step`` at a time, never
-    none; those of small adjacent batches together.
+    none; those of adjacent batches together up to STEP_BYTES, uncompressed.
 
     Raises FencelogError(CORRUPT), after the messages before it: a stored batch was checked when it
     was written.
     """
     rows: list[Row] = []
+    size = 0
     try:
-        for some in _some_rows(batches, start, end, step):
-            if rows and (len(rows) + len(some) > step or some[0][0] != rows[-1][0] + 1):
+        for batch, some in _some_rows(batches, start, end, step):
+            size += unpacked_size(batch.batch)
+            if rows and (
+                len(rows) + len(some) > step or some[0][0] != rows[-1][0] + 1 or size > STEP_BYTES
+            ):
                 yield rows
-                rows = []
+                rows, size = [], unpacked_size(batch.batch)
             rows += some
     except FencelogError as error:
         if rows:
@@ -41,8 +50,9 @@ def rows_in_steps(
 
 def _some_rows(
     batches: Iterable[StoredBatch], start: int, end: int, step: int
-) -> Iterator[list[Row]]:
-    """Yield messages of one batch after the other, at most ``step`` at a time, never none."""
+) -> Iterator[tuple[StoredBatch, list[Row]]]:
+    """Yield messages of one batch after the other, at most ``step`` at a time, never none, each
+    with its batch."""
     for batch in batches:
         if batch.base_offset >= end:
             return
@@ -51,11 +61,11 @@ def _some_rows(
             rows = _rows(batch, first, messages)
             first += len(messages)
             if rows[-1][0] < end:
-                yield rows
+                yield batch, rows
                 continue
             rows = [row for row in rows if row[0] < end]
             if rows:
-                yield rows
+                yield batch, rows
             return
 
 

@@ -7,14 +7,23 @@ from collections.abc import Iterator, Sequence
 
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import BatchView, Message, read_batch
-from fencelog.ledgers.record_batch.format import value_of_one
+from fencelog.ledgers.record_batch.format import unpacked_size, value_of_one
 from fencelog.ledgers.record_batch.windows import messages_of
 
 DELIVER_AT = "fencelog-deliver-at"
 """The header that delays delivery until this time, µs since 1970 UTC as decimal text."""
 REPLAY_FOR = "fencelog-replay-for"
 """The header that restricts the message to the subscription of this name."""
+
+FEW_MESSAGES = 16
+"""The messages of a batch up to which it is opened together with others: a larger one is decoded in
+parts, as far as it is needed."""
+
+TOGETHER_BYTES = 256 * KIB
+"""The bytes of batches that are opened together, uncompressed: so much is held, and unpacked in one
+turn of the event loop, whatever is delivered of it."""
 
 _MARK = b"fencelog-"
 
@@ -84,22 +93,26 @@ Opened = OpenedBatch | OpenedBatches
 
 
 def opened_together(batches: Sequence[StoredBatch], most: int) -> Iterator[Opened]:
-    """Open batches in order, adjacent ones together as long as they have at most so many
-    messages.
+    """Open batches in order, adjacent small ones together as long as they have at most so many
+    messages, and TOGETHER_BYTES.
 
     Raises FencelogError(CORRUPT) at a batch that cannot be read, after those before it.
     """
     group: list[OpenedBatch] = []
+    size = 0
     try:
         for stored in batches:
-            opened = OpenedBatch(stored)
+            size += unpacked_size(stored.batch)
             if group and (
-                opened.base_offset != group[-1].end_offset
-                or opened.end_offset - group[0].base_offset > most
+                stored.base_offset != group[-1].end_offset
+                or stored.end_offset - group[0].base_offset > most
+                or stored.count > FEW_MESSAGES
+                or group[-1].end_offset - group[-1].base_offset > FEW_MESSAGES
+                or size > TOGETHER_BYTES
             ):
                 yield _joined(group)
-                group = []
-            group.append(opened)
+                group, size = [], unpacked_size(stored.batch)
+            group.append(OpenedBatch(stored))
     except FencelogError:
         if group:
             yield _joined(group)

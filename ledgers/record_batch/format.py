@@ -299,6 +299,11 @@ def batch_count(data: Buffer) -> int:
     return int(struct.unpack_from("<I", data, 4)[0])
 
 
+def unpacked_size(data: Buffer) -> int:
+    """Return the bytes of the body uncompressed, by the header alone; 0 for what has none."""
+    return int(struct.unpack_from("<I", data, 16)[0]) if len(data) >= BODY_START else 0
+
+
 def has_keys(data: Buffer) -> bool:
     """Tell by the header alone whether the batch has a column of keys."""
     return len(data) >= BODY_START and bool(struct.unpack_from("<H", data, 2)[0] & HAS_KEY)

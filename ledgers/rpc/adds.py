@@ -35,7 +35,8 @@ def split_adds(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
         if place > begin and (size > MAX_ADDS_BYTES or place - begin == MAX_ADDS_AT_ONCE):
             yield begin, place
             begin, size = place, len(run.data)
-    yield begin, len(runs)
+    if runs:
+        yield begin, len(runs)
 
 
 def encode_adds(runs: Sequence[Run], *, contexts: bool) -> bytes:

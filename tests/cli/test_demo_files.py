@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fencelog.api.bench.demo_files import (
+from fencelog.api.bench.demo.files import (
     choose_files,
     count_lines,
     same_up_to_final_newline,

@@ -68,7 +68,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"processes"},
         {"local_cluster"},
         {"bench.harness", "drills", "drills.harness"},
-        {"bench", "cli.healing", "drills.bookie", "drills.broker"},
+        {"bench", "bench.demo", "cli.healing", "drills.bookie", "drills.broker"},
         {"cli"},
     ),
     "spark_connector": (

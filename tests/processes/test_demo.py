@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.api.bench.demo import MAX_WORD, shorten_word
+from fencelog.api.bench.demo.demo import MAX_WORD, shorten_word
 from tests.support.fencelog_cli import fencelog
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]

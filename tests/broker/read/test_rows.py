@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.broker.read.rows import Row, rows_in_steps
+from fencelog.broker.read.rows import STEP_BYTES, Row, rows_in_steps
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, encode_batch
 
 PLAIN = st.builds(
     Message, st.binary(max_size=3), key=st.none(), event_time=st.none(), headers=st.just(())
@@ -63,3 +63,12 @@ def test_rows_before_a_damaged_batch_come_first() -> None:
     with pytest.raises(FencelogError) as caught:
         next(steps)
     assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_what_is_large_when_it_is_unpacked_is_a_step_of_its_own() -> None:
+    large = encode_batch([Message(bytes(STEP_BYTES))], codec=CODEC_ZSTD)
+    assert len(large) < 1000
+    batches = [StoredBatch(offset, 1, 1, memoryview(large)) for offset in range(3)]
+    batches += [stored(offset, [Message(b"x")]) for offset in range(3, 5)]
+    steps = list(rows_in_steps(batches, start=0, end=5))
+    assert [len(rows) for rows in steps] == [1, 1, 1, 2]

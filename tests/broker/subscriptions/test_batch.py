@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.read.stored import StoredBatch
-from fencelog.broker.subscriptions.batch import DELIVER_AT, OpenedBatch, opened_together
+from fencelog.broker.subscriptions.batch import (
+    DELIVER_AT,
+    FEW_MESSAGES,
+    TOGETHER_BYTES,
+    OpenedBatch,
+    opened_together,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, encode_batch
 
 MESSAGES = st.builds(
     Message,
@@ -107,3 +113,20 @@ def test_batches_before_a_damaged_one_come_first() -> None:
         next(opening)
     assert caught.value.code is ErrorCode.CORRUPT
     assert "offset 2" in caught.value.detail
+
+
+def test_what_is_large_when_it_is_unpacked_is_opened_alone() -> None:
+    """The first alone costs what it must; none of the others is unpacked before its turn."""
+    large = encode_batch([Message(bytes(TOGETHER_BYTES))], codec=CODEC_ZSTD)
+    assert len(large) < 1000
+    batches = [StoredBatch(offset, 1, 1, memoryview(large)) for offset in range(3)]
+    small = [stored(3, [Message(b"x")]), stored(4, [Message(b"y")])]
+    groups = [(each.base_offset, each.end_offset) for each in opened_together(batches + small, 99)]
+    assert groups == [(0, 1), (1, 2), (2, 3), (3, 5)]
+
+
+def test_batches_of_many_messages_are_opened_alone() -> None:
+    many = [Message(b"x")] * (FEW_MESSAGES + 1)
+    batches = [stored(0, [Message(b"x")]), stored(1, many), stored(1 + len(many), many)]
+    groups = [each.base_offset for each in opened_together(batches, 999)]
+    assert groups == [0, 1, 1 + len(many)]

@@ -101,6 +101,10 @@ def test_requests_are_limited_and_hold_all_runs_in_order(sizes: list[int]) -> No
         assert sum(len(run.data) for run in runs[begin : end + 1]) > MAX_ADDS_BYTES
 
 
+def test_no_run_is_no_request() -> None:
+    assert list(split_adds([])) == []
+
+
 def test_so_many_small_runs_are_several_requests() -> None:
     cuts = list(split_adds([run(1, 1)] * (2 * MAX_ADDS_AT_ONCE + 1)))
     assert [end - begin for begin, end in cuts] == [MAX_ADDS_AT_ONCE, MAX_ADDS_AT_ONCE, 1]

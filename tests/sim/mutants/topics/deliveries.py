@@ -8,6 +8,7 @@ ACCESS = "fencelog.broker.append.access_changes"
 BATCH = "fencelog.broker.subscriptions.batch"
 CURSOR_LOG = "fencelog.broker.subscriptions.cursors"
 FORMAT = "fencelog.ledgers.record_batch.format"
+ROWS = "fencelog.broker.read.rows"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -118,8 +119,8 @@ RARE: tuple[Mutant, ...] = (
             Edit(
                 BATCH,
                 "opened_together",
-                "opened.base_offset != group[-1].end_offset",
-                "opened.base_offset < group[-1].end_offset",
+                "stored.base_offset != group[-1].end_offset",
+                "stored.base_offset < group[-1].end_offset",
             ),
         ),
     ),
@@ -135,6 +136,18 @@ RARE: tuple[Mutant, ...] = (
                 "checksum < 0",
             ),
         ),
+    ),
+    Mutant(
+        "unpacked-without-a-limit",
+        "Limits: what a pull holds",
+        "Small batches that are large when they are unpacked are unpacked together.",
+        (Edit(BATCH, "opened_together", "or size > TOGETHER_BYTES", "or size > 1 << 40"),),
+    ),
+    Mutant(
+        "rendered-without-a-limit",
+        "Limits: what an answer holds",
+        "Small batches that are large when they are unpacked are one step of an answer.",
+        (Edit(ROWS, "rows_in_steps", "or size > STEP_BYTES", "or size > 1 << 40"),),
     ),
 )
 """Mutants that one history in thousands would meet, or none."""

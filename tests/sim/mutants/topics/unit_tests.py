@@ -66,7 +66,9 @@ TESTS = {
     "tests/broker/subscriptions/test_batch.py": (
         "damaged-batch-hides-those-before",
         "opened-over-a-gap",
+        "unpacked-without-a-limit",
     ),
+    "tests/broker/read/test_rows.py": ("rendered-without-a-limit",),
     "tests/ledgers/record_batch/test_record_batch.py": ("plain-value-not-verified",),
     "tests/broker/subscriptions/test_pull.py": (
         "a-pull-that-was-given-up-keeps-its-messages",

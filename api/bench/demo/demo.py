@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import anyio
 
-from fencelog.api.bench.demo_files import (
+from fencelog.api.bench.demo.files import (
     DemoFile,
     choose_files,
     count_lines,
