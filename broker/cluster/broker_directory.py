@@ -46,15 +46,17 @@ class BrokerDirectory:
         self._forget_after = config.balance.rounds
 
     async def start(self) -> None:
-        """Register. Raises METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
-        await self._brokers.start()
-        await self._loads.start()
+        """Register, and return when the tables are complete, with this broker in them: one that has
+        started is listed by its own answers at once. Raises METADATA_UNAVAILABLE,
+        METADATA_UNKNOWN."""
         self._fields["started_us"] = self._host.now_us()
         own = f"{LOADS_PATH}/{self.own_id}"
         self._load_node = await Registration.start(self._store, own, self._published.encode())
         self._registration = await Registration.start(
             self._store, f"{BROKERS_PATH}/{self.own_id}", self._value()
         )
+        await self._brokers.start()
+        await self._loads.start()
 
     async def close(self) -> None:
         """Remove the broker from the directory."""

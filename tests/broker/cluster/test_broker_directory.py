@@ -1,0 +1,22 @@
+"""The directory of brokers over a metadata store in memory."""
+
+from __future__ import annotations
+
+from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.config import BrokerConfig
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+
+
+async def test_a_broker_that_has_started_is_in_its_own_table_at_once() -> None:
+    cluster = MemoryCluster()
+    for broker_id in ("b1", "b2"):
+        store = MemoryMetadataStore(cluster)
+        await store.start()
+        config = BrokerConfig(broker_id, f"http://{broker_id}")
+        directory = BrokerDirectory(store, host=SystemHost(), config=config)
+        await directory.start()
+        listed = {each["broker_id"]: each for each in directory.all()}
+        assert listed.keys() == {"b1", broker_id}
+        assert listed[broker_id]["partitions"] == 0  # its load is known too
+        assert directory.is_registered(broker_id)
