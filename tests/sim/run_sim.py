@@ -27,6 +27,9 @@ from tests.sim.plan.shrink import shortened
 _ROUND = 50
 """Seeds between two looks at what is left of a budget."""
 
+SEVERAL = 3
+"""The plans that have to have a fault, for it to happen in one of them: some come too late."""
+
 MAX_SHRUNK = 3
 """Failing seeds whose faults are shortened; it takes dozens of runs each."""
 
@@ -114,21 +117,39 @@ class Budget:
     """The CPU time until which more are played: a busy machine plays no fewer."""
     wall_s: float
     """The time on the clock after which none is begun."""
+    rare_up_to: int = 0
+    """Of the seeds up to this one those are played in any case, too, whose plan has a kind of fault
+    that was in fewer than ``SEVERAL`` plans before."""
+
+    def certain(self, kind: Kind) -> list[int]:
+        """The seeds that are played in any case."""
+        seeds = list(range(1, self.at_least + 1))
+        planned = Counter[str]()
+        for seed in seeds:
+            planned.update(_planned(kind, seed))
+        for seed in range(self.at_least + 1, self.rare_up_to + 1):
+            faults = _planned(kind, seed)
+            if any(planned[fault] < SEVERAL for fault in faults):
+                planned.update(faults)
+                seeds.append(seed)
+        return seeds
+
+
+def _planned(kind: Kind, seed: int) -> set[str]:
+    return {fault.kind for fault in kind.plan_of(seed).faults}
 
 
 def play_within(kind: Kind, budget: Budget, jobs: int) -> Iterator[Result]:
-    """The results of seeds from 1 on, in their order, of as many as the budget allows."""
-    began_s, spent_s, next_seed = time.monotonic(), 0.0, 1
+    """The results of seeds, in their order, of as many as the budget allows."""
+    began_s, spent_s = time.monotonic(), 0.0
+    seeds: Sequence[int] = budget.certain(kind)
     with _workers(jobs) as pool:
-        while next_seed <= budget.at_least or (
-            spent_s < budget.cpu_s and time.monotonic() - began_s < budget.wall_s
-        ):
-            lacking = budget.at_least + 1 - next_seed
-            seeds = range(next_seed, next_seed + min(_ROUND, lacking if lacking > 0 else _ROUND))
+        while seeds:
             for result in pool.imap(partial(_brief, kind.name), seeds, chunksize=4):
                 spent_s += result.cpu_s
                 yield result
-            next_seed = seeds.stop
+            is_over = spent_s >= budget.cpu_s or time.monotonic() - began_s >= budget.wall_s
+            seeds = () if is_over else range(seeds[-1] + 1, seeds[-1] + 1 + _ROUND)
 
 
 def _workers(jobs: int) -> Pool:

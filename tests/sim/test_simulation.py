@@ -22,13 +22,13 @@ from tests.sim.oracle.history import History
 from tests.sim.oracle.observed_bookie import entry_digests
 from tests.sim.outcome import Result, outcome_of
 from tests.sim.plan.draw import draw_plan
-from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.plan import Fault, Moment, Plan
 from tests.sim.plan.shrink import shortened
 from tests.sim.run_mutants import known_seeds
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, repeat_command, say
 
-BUDGET = Budget(at_least=500, cpu_s=85, wall_s=900)
-"""About a minute on two idle cores. Every kind of fault has its turn in 100 histories."""
+BUDGET = Budget(at_least=250, cpu_s=40, wall_s=900)
+"""Half a minute on two idle cores. Every kind of fault has its turn in 100 histories."""
 
 
 @pytest.mark.timeout(3000)
@@ -71,6 +71,16 @@ def one_that_costs_a_second(
     until_wrong: bool = False,
 ) -> Result:
     return Result(seed, [], (), (), cpu_s=1.0)
+
+
+def test_histories_of_rare_faults_are_played_in_any_case() -> None:
+    def plan_of(seed: int) -> Plan:
+        return replace(draw_plan(seed), faults=(fault("usual" if seed % 10 else "rare"),))
+
+    kind = replace(LEDGERS, plan_of=plan_of)
+    some = list(range(1, 16))
+    assert Budget(at_least=15, cpu_s=0, wall_s=0).certain(kind) == some
+    assert Budget(at_least=15, cpu_s=0, wall_s=0, rare_up_to=90).certain(kind) == [*some, 20, 30]
 
 
 @pytest.mark.parametrize("seed", [1, 7, 19, 42])

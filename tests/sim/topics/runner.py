@@ -44,7 +44,8 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.outcome import Result, outcome_of
 from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
-from tests.sim.plan.caller_plan import draw_call_plan, has_calls
+from tests.sim.plan.admin_plan import AdminPlan
+from tests.sim.plan.caller_plan import CallPlan, draw_call_plan, has_calls
 from tests.sim.plan.plan import Fault
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
@@ -87,25 +88,25 @@ def run_topic_seed(
     engine = Engine(seed)
     outcome = partial(outcome_of, engine, budget_s=BUDGET_S, until_wrong=until_wrong)
     engine.trace.verbose = verbose
-    if is_administered(seed):
-        course = draw_admin_plan(seed)
-        chosen = course.faults if faults is None else tuple(faults)
-        with small_limits(), small_limits((*SHORT_INTERVALS, *few_claimants(course.claimants))):
-            return outcome(AdminPlay(engine, course), chosen)
-    if has_letters(seed):
-        letter_plan = draw_letter_plan(seed)
-        chosen = letter_plan.faults if faults is None else tuple(faults)
-        with small_limits(), small_limits(REPLAYED_SOON):
-            return outcome(CallPlay(engine, letter_plan), chosen)
-    if has_calls(seed):
-        call_plan = draw_call_plan(seed)
-        chosen = call_plan.faults if faults is None else tuple(faults)
-        with small_limits():
-            return outcome(CallPlay(engine, call_plan), chosen)
-    plan = draw_topic_plan(seed)
+    plan = plan_of(seed)
     chosen = plan.faults if faults is None else tuple(faults)
+    if isinstance(plan, AdminPlan):
+        with small_limits(), small_limits((*SHORT_INTERVALS, *few_claimants(plan.claimants))):
+            return outcome(AdminPlay(engine, plan), chosen)
+    if isinstance(plan, CallPlan):
+        with small_limits(), small_limits(REPLAYED_SOON if has_letters(seed) else ()):
+            return outcome(CallPlay(engine, plan), chosen)
     with small_limits(LIMITS + FORGETFUL if plan.forgets else LIMITS):
         return outcome(_Play(engine, plan), chosen)
+
+
+def plan_of(seed: int) -> AdminPlan | CallPlan | TopicPlan:
+    """The plan of a history: of administration, of requests by other brokers, or of a topic."""
+    if is_administered(seed):
+        return draw_admin_plan(seed)
+    if has_letters(seed):
+        return draw_letter_plan(seed)
+    return draw_call_plan(seed) if has_calls(seed) else draw_topic_plan(seed)
 
 
 class _Play:

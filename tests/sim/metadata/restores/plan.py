@@ -54,6 +54,11 @@ class RestorePlan:
     outlasts_grace: bool
     """Bookies remove what the store does not know any more before all is judged."""
 
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults until the restore."""
+        return self.topic.faults
+
 
 def draw_restore_plan(seed: int) -> RestorePlan:
     """Draw everything that the seed decides in advance."""

@@ -68,7 +68,7 @@ def run_restore_seed(
 ) -> Result:
     """Play one history. ``faults``: these instead of the plan's own."""
     plan = draw_restore_plan(seed)
-    chosen = plan.topic.faults if faults is None else tuple(faults)
+    chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
     play = _Play(engine, plan)

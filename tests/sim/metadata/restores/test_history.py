@@ -19,7 +19,7 @@ from tests.sim.oracle.history import History
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=50, cpu_s=60, wall_s=600)
+BUDGET = Budget(at_least=25, cpu_s=25, wall_s=600)
 
 
 @pytest.mark.timeout(1800)
