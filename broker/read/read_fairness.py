@@ -15,8 +15,14 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
+from fencelog.ledgers.limits import KIB
+
 STEP_MESSAGES = 500
 """The messages decoded or rendered in one step: about a ms."""
+
+STEP_BYTES = 256 * KIB
+"""The bytes of adjacent batches, uncompressed, that are opened in one step: so much is held, and
+unpacked in one turn of the event loop, whatever is delivered or rendered of it."""
 
 
 class FairByteSemaphore:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fencelog.broker.read.read_fairness import STEP_MESSAGES
+from fencelog.broker.read.read_fairness import STEP_BYTES, STEP_MESSAGES
 from fencelog.broker.read.stored import CompactedBatch, ReadResult, StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import Message
 from fencelog.ledgers.record_batch.format import unpacked_size, value_of_one
 from fencelog.ledgers.record_batch.windows import message_windows
-
-STEP_BYTES = 256 * KIB
-"""The bytes of batches, uncompressed, whose messages are one step: an answer holds and renders so
-much at a time."""
 
 Row = tuple[int, int, Message]
 """A message with its offset and its publish time in µs: (offset, publish time, message)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from fencelog.broker.read.read_fairness import STEP_BYTES
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import BatchView, Message, read_batch
 from fencelog.ledgers.record_batch.format import unpacked_size, value_of_one
 from fencelog.ledgers.record_batch.windows import messages_of
@@ -20,10 +20,6 @@ REPLAY_FOR = "fencelog-replay-for"
 FEW_MESSAGES = 16
 """The messages of a batch up to which it is opened together with others: a larger one is decoded in
 parts, as far as it is needed."""
-
-TOGETHER_BYTES = 256 * KIB
-"""The bytes of batches that are opened together, uncompressed: so much is held, and unpacked in one
-turn of the event loop, whatever is delivered of it."""
 
 _MARK = b"fencelog-"
 
@@ -94,7 +90,7 @@ Opened = OpenedBatch | OpenedBatches
 
 def opened_together(batches: Sequence[StoredBatch], most: int) -> Iterator[Opened]:
     """Open batches in order, adjacent small ones together as long as they have at most so many
-    messages, and TOGETHER_BYTES.
+    messages, and STEP_BYTES.
 
     Raises FencelogError(CORRUPT) at a batch that cannot be read, after those before it.
     """
@@ -108,7 +104,7 @@ def opened_together(batches: Sequence[StoredBatch], most: int) -> Iterator[Opene
                 or stored.end_offset - group[0].base_offset > most
                 or stored.count > FEW_MESSAGES
                 or group[-1].end_offset - group[-1].base_offset > FEW_MESSAGES
-                or size > TOGETHER_BYTES
+                or size > STEP_BYTES
             ):
                 yield _joined(group)
                 group, size = [], unpacked_size(stored.batch)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.broker.read.rows import STEP_BYTES, Row, rows_in_steps
+from fencelog.broker.read.read_fairness import STEP_BYTES
+from fencelog.broker.read.rows import Row, rows_in_steps
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, encode_batch

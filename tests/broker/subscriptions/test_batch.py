@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencelog.broker.read.read_fairness import STEP_BYTES
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.broker.subscriptions.batch import (
     DELIVER_AT,
     FEW_MESSAGES,
-    TOGETHER_BYTES,
     OpenedBatch,
     opened_together,
 )
@@ -117,7 +117,7 @@ def test_batches_before_a_damaged_one_come_first() -> None:
 
 def test_what_is_large_when_it_is_unpacked_is_opened_alone() -> None:
     """The first alone costs what it must; none of the others is unpacked before its turn."""
-    large = encode_batch([Message(bytes(TOGETHER_BYTES))], codec=CODEC_ZSTD)
+    large = encode_batch([Message(bytes(STEP_BYTES))], codec=CODEC_ZSTD)
     assert len(large) < 1000
     batches = [StoredBatch(offset, 1, 1, memoryview(large)) for offset in range(3)]
     small = [stored(3, [Message(b"x")]), stored(4, [Message(b"y")])]

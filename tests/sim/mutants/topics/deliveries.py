@@ -141,7 +141,7 @@ RARE: tuple[Mutant, ...] = (
         "unpacked-without-a-limit",
         "Limits: what a pull holds",
         "Small batches that are large when they are unpacked are unpacked together.",
-        (Edit(BATCH, "opened_together", "or size > TOGETHER_BYTES", "or size > 1 << 40"),),
+        (Edit(BATCH, "opened_together", "or size > STEP_BYTES", "or size > 1 << 40"),),
     ),
     Mutant(
         "rendered-without-a-limit",
