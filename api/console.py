@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -80,6 +82,8 @@ ChildOption = Annotated[bool, typer.Option("--child", hidden=True)]
 
 SERVER = "http://127.0.0.1:8080"
 
+_STDERR = 2
+
 PIPED_COLUMNS = 10_000
 """The width of a table that no terminal shows: nothing is cut, nor wrapped."""
 
@@ -92,6 +96,33 @@ EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
 
 
+def keep_standard_descriptors() -> None:
+    """Open ``/dev/null`` as each of stdin, stdout and stderr that is closed. Else the next file
+    that is opened, perhaps a journal, would have its number, and take what a library prints."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def bytes_in() -> BinaryIO:
+    """Return stdin. Raises FencelogError(BAD_REQUEST): the command was started without one."""
+    if sys.stdin is None:
+        raise FencelogError(ErrorCode.BAD_REQUEST, "stdin is closed")
+    return sys.stdin.buffer
+
+
+def bytes_out() -> BinaryIO:
+    """Return stdout. Raises FencelogError(BAD_REQUEST): the command was started without one."""
+    if sys.stdout is None:
+        raise FencelogError(ErrorCode.BAD_REQUEST, "stdout is closed")
+    return sys.stdout.buffer
+
+
+def is_typed_in() -> bool:
+    """Tell whether stdin is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 @contextmanager
 def ending_with_its_reader() -> Iterator[None]:
     """End the command with EXIT_BROKEN_PIPE, and quietly, when the reader of its output has closed
@@ -99,9 +130,13 @@ def ending_with_its_reader() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # Python's own flush at exit must not fail either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
+
+
+def drop_output() -> None:
+    """Forget what stdout does not take, so that Python's own flush at exit does not fail, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(what: str) -> None:
@@ -128,7 +163,7 @@ def topic_name(name: str) -> str:
 def ask_first(what: str, yes: bool) -> None:
     """Ask the person at the terminal before something is lost. A script, which has none, was
     written to do it."""
-    if not yes and sys.stdin.isatty() and not typer.confirm(f"{what} Go on?", err=True):
+    if not yes and is_typed_in() and not typer.confirm(f"{what} Go on?", err=True):
         complain("nothing is done")
         raise typer.Exit(EXIT_ERROR)
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fencelog.api.console import (
+    EXIT_ERROR,
     EXIT_INTERRUPTED,
     SERVER,
     ServerOption,
     TopicArgument,
     complain,
+    drop_output,
+    is_typed_in,
     topic_name,
 )
 
@@ -65,7 +68,8 @@ def append(
     The bytes stay as they are, without the line ends; all are durable when it returns. Where the
     topic has a rate it waits; over a backlog quota for half a minute, as for any refusal.
 
-    An append whose answer is lost is never simply sent again: the command stops with exit code 3
+    Ctrl-C lets what is in flight end; a second one does not wait for its answer. An
+    append whose answer is lost is never simply sent again: the command stops with exit code 3
     and names the lines that may be there or not. With --resume it finds out and goes on; with
     --producer-id the service does, for many producers at a time. Then the input has to be the same
     in every run, or longer.
@@ -87,8 +91,15 @@ def append(
 
 
 def _report(summary: Summary, topic: str) -> None:
-    """Print what was appended, and end with EXIT_INTERRUPTED if it is not all."""
-    typer.echo(f"appended {summary.appended} to {topic}")
+    """Print what was appended, and end with EXIT_INTERRUPTED if it is not all. Where stdout does
+    not take it, it is said with the error: the messages are there all the same."""
+    appended = f"appended {summary.appended} to {topic}"
+    try:
+        typer.echo(appended)
+    except OSError as error:
+        drop_output()
+        complain(f"{appended}, but stdout cannot be written: {error.strerror}")
+        raise typer.Exit(EXIT_ERROR) from None
     if summary.left_out:
         complain(summary.left_out)
     if summary.interrupted:
@@ -112,7 +123,7 @@ def _progress(file: Path) -> Progress:
         TransferSpeedColumn,
     )
 
-    typed_in = str(file) == "-" and sys.stdin.isatty()
+    typed_in = str(file) == "-" and is_typed_in()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -120,6 +131,6 @@ def _progress(file: Path) -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-        disable=typed_in or not sys.stderr.isatty(),
+        disable=typed_in or sys.stderr is None or not sys.stderr.isatty(),
         transient=True,
     )

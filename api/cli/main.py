@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, complain
+from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, complain, keep_standard_descriptors
 from fencelog.ledgers.errors import Effects, FencelogError
 
 # httpx imports its own command line too, and with it two libraries for colours, where they are
@@ -106,6 +106,7 @@ def _explain(error: Exception) -> int:
 
 def main() -> None:
     """The console script."""
+    keep_standard_descriptors()
     sys.exit(run(sys.argv[1:]))
 
 

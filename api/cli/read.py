@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Annotated
@@ -15,6 +14,7 @@ from fencelog.api.console import (
     LimitOption,
     ServerOption,
     TopicArgument,
+    bytes_out,
     ending_with_its_reader,
     topic_name,
 )
@@ -92,7 +92,7 @@ def read(
         view=view.value,
     )
     with ending_with_its_reader():
-        run_on_uvloop(read_lines(options, sys.stdout.buffer))
+        run_on_uvloop(read_lines(options, bytes_out()))
 
 
 def time_us(text: str, option: str = "--from-time") -> int:

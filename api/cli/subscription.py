@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +18,7 @@ from fencelog.api.console import (
     TopicArgument,
     YesOption,
     ask_first,
+    bytes_out,
     ending_with_its_reader,
     told,
     topic_name,
@@ -153,7 +153,7 @@ def pull(
         as_json=output is Output.JSON,
     )
     with ending_with_its_reader():
-        run_on_uvloop(pull_lines(options, sys.stdout.buffer))
+        run_on_uvloop(pull_lines(options, bytes_out()))
 
 
 def ack(

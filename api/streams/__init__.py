@@ -1,4 +1,4 @@
 """Lines and records in and out of the client, as the command line reads and writes them.
 
-Imports of its package: ``client``, ``http``, ``routing``.
+Imports of its package: ``client``, ``console``, ``http``, ``routing``.
 """

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import stat
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.retry import Pause
 from fencelog.api.client.tasks import task_group
+from fencelog.api.console import bytes_in
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.api.streams.appender import PartitionAppender
 from fencelog.api.streams.exactly_once_stream import ExactlyOnceStream
@@ -57,9 +57,9 @@ async def append_lines(
     """Append a file's lines (``-``: stdin's), and return what was appended.
 
     One partition keeps the order of the lines. Where batches go to all partitions in turn, each has
-    one request in flight. SIGINT lets those end and begins no others: cancelling one would make its
-    outcome unknown. A batch that waits because of the topic's rate is not appended then.
-    ``on_progress`` is called with the bytes of each batch that is durable. Raises
+    one request in flight. SIGINT lets those end and begins no others: cancelling one makes its
+    outcome unknown, as the next SIGINT does. A batch that waits because of the topic's rate is not
+    appended then. ``on_progress`` is called with the bytes of each batch that is durable. Raises
     FencelogError, whose detail names the lines that may have been appended, and those that were
     left out before others, and OSError of a file that cannot be opened.
     """
@@ -173,6 +173,7 @@ class _Feed:
         self._pauses = pauses
         self._on_progress = on_progress
         self._reading = anyio.CancelScope()
+        self._in_flight: set[anyio.CancelScope] = set()
         self._stopped = False
         self.error: FencelogError | None = None
         self.interrupted = False
@@ -194,6 +195,10 @@ class _Feed:
                 group.start_soon(self._run_appender, appender, waiting.clone())
 
     def interrupt(self) -> None:
+        """Let what is in flight end; cancel it at the second time."""
+        if self.interrupted:
+            for scope in self._in_flight:
+                scope.cancel()
         self.interrupted = True
         self._stop()
 
@@ -224,8 +229,13 @@ class _Feed:
                     await self._append(appender, batch)
 
     async def _append(self, appender: Appender, batch: LineBatch) -> None:
+        scope = anyio.CancelScope()
+        self._in_flight.add(scope)
         try:
-            await appender.append(batch.lines)
+            with scope:
+                await appender.append(batch.lines)
+            if scope.cancelled_caught:
+                raise FencelogError(ErrorCode.APPEND_UNKNOWN, "interrupted before its answer")
         except FencelogError as error:
             is_unknown = error.code.effects is Effects.MAYBE
             (self.unknown if is_unknown else self.refused).append(batch)
@@ -238,6 +248,8 @@ class _Feed:
         else:
             self.last_line = max(self.last_line, batch.last_line)
             self._on_progress(batch.size)
+        finally:
+            self._in_flight.discard(scope)
 
     def _fail(self, error: FencelogError) -> None:
         """Remember the first error, or the first of unknown outcome: it decides the exit code."""
@@ -275,7 +287,7 @@ async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
 @contextlib.contextmanager
 def _opened(file: Path) -> Iterator[BinaryIO]:
     if str(file) == "-":
-        yield sys.stdin.buffer
+        yield bytes_in()
     else:
         with file.open("rb", buffering=0) as source:
             yield source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,46 @@ def test_who_has_read_enough_may_leave(service: str, topic: str) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == EXIT_BROKEN_PIPE
+
+
+def redirected(redirection: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command with streams as a shell redirects them: ``<&-`` closes stdin."""
+    command = ("bash", "-c", f'exec "$@" {redirection}', "-", *fencelog_command(*arguments))
+    return subprocess.run(command, input=b"", capture_output=True, timeout=30, check=False)
+
+
+def test_streams_that_are_closed_or_full_are_named(service: str, topic: str) -> None:
+    append(service, topic, b"1\n2\n")
+    at = ("--server", service)
+    done = redirected("<&-", "append", topic, *at)
+    assert (done.returncode, complaint(done)) == (EXIT_ERROR, "stdin is closed")
+    for command in (("read", topic), ("subscription", "pull", topic, "none")):
+        done = redirected(">&-", *command, *at)
+        assert (done.returncode, complaint(done)) == (EXIT_ERROR, "stdout is closed")
+    file = str(Path(__file__))
+    done = redirected(">/dev/full", "append", topic, file, *at)
+    assert done.returncode == EXIT_ERROR
+    assert complaint(done).startswith("appended ")
+    assert complaint(done).endswith(", but stdout cannot be written: No space left on device")
+    done = redirected("<&- >&- 2>&-", "append", topic, file, *at)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert len(read(service, topic).splitlines()) == 2 + 2 * len(
+        Path(file).read_bytes().splitlines()
+    )
+
+
+def test_no_file_takes_the_place_of_a_stream_that_is_closed() -> None:
+    """What a library prints must not go to a journal."""
+    code = """
+import os
+from fencelog.api.console import keep_standard_descriptors
+keep_standard_descriptors()
+first = os.open(os.devnull, os.O_RDONLY)
+inherited = all(map(os.get_inheritable, range(3)))
+os._exit(first if inherited else 99)
+"""
+    command = ("bash", "-c", 'exec "$@" <&- >&- 2>&-', "-", sys.executable, "-c", code)
+    assert subprocess.run(command, check=False).returncode == 3
 
 
 def test_topics_are_created_listed_shown_and_deleted(service: str) -> None:

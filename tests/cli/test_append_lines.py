@@ -15,7 +15,7 @@ import pytest
 from fencelog.api.client import FencelogClient
 from fencelog.api.streams import append_lines as module
 from fencelog.api.streams.append_lines import AppendOptions, Summary, append_lines
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import open_batch
 from tests.cli.test_appender import LOST_BUT_WRITTEN, ScriptedService
 from tests.support.until import PATIENCE_S
@@ -192,3 +192,34 @@ async def test_the_first_append_with_a_key_is_resumed_too(
     summary = await append(AppendOptions("a/b", "http://x", key="k", resume=True), file)
     assert service.values == LINES
     assert summary.appended.startswith("300 messages")
+
+
+async def test_a_second_interrupt_does_not_wait_for_what_is_in_flight(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its outcome is not known, unlike that of the lines before it."""
+    opened = asyncio.Event()
+    opened.set()
+    partition, silent = Partition(0, opened, None), Partition(0, asyncio.Event(), None)
+    interrupts: list[int] = []
+
+    async def append_until_silence(values: list[bytes]) -> None:
+        if partition.acknowledged < BATCH:
+            return await Partition.append(partition, values)
+        for number in (1, 2):
+            asyncio.get_running_loop().call_later(
+                0.05 * number, os.kill, os.getpid(), signal.SIGINT
+            )
+            interrupts.append(number)
+        return await silent.append(values)
+
+    partition.append = append_until_silence  # type: ignore[method-assign]  # silent from then on
+    dealt_to(monkeypatch, [partition])
+    with pytest.raises(FencelogError) as raised:
+        await append(AppendOptions("a/b", "http://127.0.0.1:1"), file)
+    assert raised.value.code.effects is Effects.MAYBE
+    assert raised.value.detail == (
+        f"interrupted before its answer; 100 messages are appended; lines 101-200 of {file} "
+        "may be or not"
+    )
+    assert interrupts == [1, 2]
