@@ -25,6 +25,7 @@ from tests.cli.healing.healing_stage import (
 )
 from tests.support.fencelog_cli import complaint, fencelog
 from tests.support.local_cluster import LocalCluster
+from tests.support.until import PATIENCE_S
 
 
 async def test_what_lacks_copies_is_listed_until_a_worker_has_made_them(
@@ -197,9 +198,10 @@ def test_a_service_says_the_same_over_http(service: str, topic: str) -> None:
     nobody = fencelog("bookie", "decommission", "b9", "--status", "--server", service)
     assert "bookie b9 is not being removed" in complaint(nobody)
     for bookie, is_there in (("b9", False), ("bookie-1", True)):
-        problem = httpx.get(f"{service}/v1/admin/decommissions/{bookie}", trust_env=False).json()
+        path = f"/v1/admin/decommissions/{bookie}"
+        problem = httpx.get(f"{service}{path}", trust_env=False, timeout=PATIENCE_S).json()
         assert (problem["code"], problem["has_cookie"]) == ("not_found", is_there)
-    metrics = httpx.get(f"{service}/metrics", trust_env=False).text
+    metrics = httpx.get(f"{service}/metrics", trust_env=False, timeout=PATIENCE_S).text
     assert 'fencelog_auditor{process="standalone"} 1.0' in metrics
     assert "fencelog_underreplicated_ledgers 0.0" in metrics
     assert "fencelog_recent_check_missing_copies_ledgers 0.0" in metrics

@@ -125,7 +125,7 @@ async def test_an_authority_that_is_not_trusted_is_refused(
 async def test_a_port_without_tls_and_one_with_it_are_told_apart(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 600)
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", 2_400)
     async with server(None) as port:
         said = await refusal(f"127.0.0.1:{port}", tls_context(ca=authority.certificate))
         assert "does it speak TLS on this port?" in said
