@@ -45,7 +45,7 @@ from fencelog.api.read.answers import (
     respond,
     send_piece,
 )
-from fencelog.api.routing.owner_proxy import OwnerProxy
+from fencelog.api.routing.owner_proxy import LET_GO, OwnerProxy, TailRead
 from fencelog.broker.read.rows import end_of_rows, rows_in_steps
 from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -80,6 +80,8 @@ class Read:
         Raises FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
         request = read_request(exchange)
+        is_at_tail = request.start is NamedPosition.LATEST and request.wait_ms > 0
+        tail_read = TailRead() if is_at_tail else None
 
         async def local(log: PartitionLog) -> None:
             if request.topic_id is not None and request.topic_id != log.topic_id:
@@ -94,12 +96,14 @@ class Read:
                 follow = self._follow(exchange, source, request, target)
                 await self._waits.run(exchange, follow)
             elif request.wait_ms:
-                answer = self._answer(exchange, source, request, target)
+                answer = self._answer(exchange, source, request, target, tail_read)
                 await self._waits.run(exchange, answer)
             else:
                 await self._answer(exchange, source, request, target)
 
-        await self._ownership.serve(exchange, target.topic, target.partition, local)
+        await self._ownership.serve(
+            exchange, target.topic, target.partition, local, tail_read=tail_read
+        )
 
     async def _head(self, exchange: Exchange, source: Source, request: ReadRequest) -> None:
         start = await start_offset(source, request)
@@ -110,15 +114,24 @@ class Read:
         await exchange.send_body(b"")
 
     async def _answer(
-        self, exchange: Exchange, source: Source, request: ReadRequest, target: Target
+        self,
+        exchange: Exchange,
+        source: Source,
+        request: ReadRequest,
+        target: Target,
+        tail_read: TailRead | None = None,
     ) -> None:
         limits = ReadLimits(request.limit or 1, request.max_bytes, request.wait_ms)
-        start = await start_offset(source, request)
+        start = None if tail_read is None else tail_read.offset
+        if start is None:
+            start = await start_offset(source, request)
         now_s = asyncio.get_running_loop().time
         begin_s = now_s()
         try:
             await self._answer_from(start, limits, exchange, source, request, target)
-        except FencelogError as error:  # of a trim: before anything was sent
+        except FencelogError as error:  # before anything was sent
+            if tail_read is not None and error.code in LET_GO:
+                tail_read.offset = start
             start = await start_after_trim(source, request, error)
             left_ms = max(0, limits.wait_ms - int((now_s() - begin_s) * 1000))
             limits = limits._replace(wait_ms=left_ms)

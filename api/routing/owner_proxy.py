@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from fencelog.api.http.asgi import READING, Exchange
 from fencelog.api.http.waits import Waits
@@ -28,8 +30,39 @@ PAUSES_S = (0.0, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 another one, after a takeover. A broker that transfers a partition lets requests wait for the next
 owner, so the first or the second attempt mostly finds it; together they outlast a takeover."""
 
-_LET_GO = (ErrorCode.DRAINING, ErrorCode.NO_OWNER)
+LET_GO = (ErrorCode.DRAINING, ErrorCode.NO_OWNER)
 """The errors of a log that was closed, or lost, and certainly did nothing."""
+
+_START = "start_offset"
+"""The field of a ``not_owner`` that says where a read at the tail began."""
+
+
+class TailRead:
+    """A read that waits at the tail. It goes on at the next owner from there: the tail of that one
+    may be behind what has come since."""
+
+    def __init__(self) -> None:
+        self.offset: int | None = None
+        """The tail at which it began, once an owner has found it and let it go."""
+
+    def query(self, query: bytes) -> bytes:
+        """Return the query with which it goes on."""
+        if self.offset is None:
+            return query
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+        changed = [(name, self.offset if name == "from" else value) for name, value in pairs]
+        return urlencode(changed).encode()
+
+    def tell(self, error: FencelogError) -> None:
+        """Have the broker that forwarded the read here know where it began."""
+        if self.offset is not None:
+            error.extra[_START] = self.offset
+
+    def learn(self, error: FencelogError) -> None:
+        """Take what the owner that was asked has told."""
+        found = error.extra.get(_START)
+        if isinstance(found, int):
+            self.offset = found
 
 
 class OwnerProxy:
@@ -49,24 +82,27 @@ class OwnerProxy:
         *,
         query: bytes | None = None,
         body: bytes = b"",
+        tail_read: TailRead | None = None,
     ) -> None:
         """Answer through ``local`` with this broker's log, or forward the request to the owner.
 
         ``query`` and ``body`` are forwarded (default: the request's own query). Only errors that
-        exclude an effect lead to another attempt. Raises FencelogError.
+        exclude an effect lead to another attempt; ``tail_read``: one that goes on there from where
+        it began. Raises FencelogError.
         """
         passed_query = exchange.scope["query_string"] if query is None else query
 
         async def remote(url: str) -> None:
+            query = passed_query if tail_read is None else tail_read.query(passed_query)
             if _prefers_redirect(exchange):
-                await _redirect(exchange, url, passed_query)
+                await _redirect(exchange, url, query)
             elif exchange.method not in READING:
-                await self._forwarder.relay(exchange, url, passed_query, body)
+                await self._forwarder.relay(exchange, url, query, body)
             else:
-                relay = self._forwarder.relay(exchange, url, passed_query, body)
+                relay = self._forwarder.relay(exchange, url, query, body)
                 await self._waits.run(exchange, relay)
 
-        await self.at_owner(exchange, topic, partition, local, remote)
+        await self.at_owner(exchange, topic, partition, local, remote, tail_read)
 
     def append_elsewhere(
         self, topic: TopicName, partition: int, message: Callable[[], tuple[bytes, ...]]
@@ -90,6 +126,7 @@ class OwnerProxy:
         partition: int,
         local: Callable[[PartitionLog], Awaitable[T]],
         remote: Callable[[str], Awaitable[T]],
+        tail_read: TailRead | None = None,
     ) -> T:
         """Return the result of ``local(log)`` or of ``remote(url)``, whichever is the owner's.
 
@@ -103,18 +140,21 @@ class OwnerProxy:
                 log = await self._broker.partition(topic, partition)
             except FencelogError as error:
                 if error.code is not ErrorCode.NOT_OWNER or not _is_movable(exchange):
+                    if tail_read is not None:
+                        tail_read.tell(error)
                     raise
                 url = owner_url(error)
             else:
                 try:
                     return await local(log)
                 except FencelogError as error:
-                    if error.code not in _LET_GO or log.is_serving or _has_started(exchange):
+                    if error.code not in LET_GO or log.is_serving or _has_started(exchange):
                         raise
                     continue
             try:
                 if url is not None:
-                    return await self._ask(exchange, topic, partition, url, remote)
+                    ask = partial(remote, url)
+                    return await self._ask(exchange, topic, partition, url, ask, tail_read)
             except _Elsewhere:
                 continue
         raise FencelogError(
@@ -127,27 +167,31 @@ class OwnerProxy:
         topic: TopicName,
         partition: int,
         url: str,
-        remote: Callable[[str], Awaitable[T]],
+        ask: Callable[[], Awaitable[T]],
+        tail_read: TailRead | None,
     ) -> T:
-        """Return the result of ``remote(url)``. Raises _Elsewhere if that broker is not the owner,
-        or not any more, and nothing was done; else what ``remote`` raises, APPEND_UNKNOWN,
+        """Return the result of ``ask()``. Raises _Elsewhere if that broker is not the owner,
+        or not any more, and nothing was done; else what ``ask`` raises, APPEND_UNKNOWN,
         READ_UNKNOWN, OwnerLost for no exchange."""
         broker = self._broker
         try:
-            return await broker.while_owner(topic, partition, url, lambda: remote(url))
+            return await broker.while_owner(topic, partition, url, ask)
         except OwnerUnreachable as error:
             await broker.report_dead_owner(topic, partition, url)
             raise _Elsewhere from error
         except OwnerLost as error:
             if exchange is None:
                 raise
-            if exchange.method not in READING or exchange.started:
+            began = tail_read is None or tail_read.offset is not None
+            if exchange.method not in READING or exchange.started or not began:
                 raise lost_answer(exchange.method, url, error) from error
             raise _Elsewhere from error
         except FencelogError as error:
             if error.code is not ErrorCode.NOT_OWNER:
                 raise
             broker.forget_owner(topic, partition, url)
+            if tail_read is not None:
+                tail_read.learn(error)
             raise _Elsewhere from error
 
 

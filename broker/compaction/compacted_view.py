@@ -127,8 +127,9 @@ class CompactedView:
             self._reader.check_open()
             try:
                 batches, following = await self._read_below(compacted, offset, limits)
-            except FencelogError:
+            except FencelogError as error:
                 if self._node.ledger_list.compacted is compacted:
+                    await self._reader.check_not_deleted(error)
                     raise
                 continue  # the view was replaced, and its ledger deleted
             if batches:
@@ -150,8 +151,9 @@ class CompactedView:
                     if found < compacted.end_offset:
                         return found
                 return max(compacted.end_offset, await self._reader.offset_for_time(time_us))
-            except FencelogError:
+            except FencelogError as error:
                 if self._node.ledger_list.compacted is compacted:
+                    await self._reader.check_not_deleted(error)
                     raise
 
     def clear(self) -> None:

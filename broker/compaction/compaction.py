@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,7 @@ from fencelog.broker.limits import COMPACTION_RETRY_MS, MAX_COMPACTION_KEYS, MAX
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.broker.read.read_fairness import LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
-from fencelog.broker.read.stored import ReadLimits
+from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
@@ -38,6 +38,8 @@ _AT_ONCE = ReadLimits(MAX_READ_MESSAGES, 1 * MIB)
 
 ENTRIES_IN_FLIGHT = 8
 """The entries of the new view that are not acknowledged yet: 4 MiB."""
+
+_Read = Callable[[int, ReadLimits], Awaitable[ReadResult]]
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +89,12 @@ class LogCompaction:
         does."""
         if self._reader.tail_offset <= self._lacks_from:
             return None
-        compacted = self._node.ledger_list.compacted
-        due = 0 if compacted is None else compacted.created_us + interval_ms * 1000
-        return max(due, self._not_before_us)
+        compacted, now_us = self._node.ledger_list.compacted, self._factory.host.now_us()
+        due_us = 0
+        # One of the future was made by a clock that was ahead.
+        if compacted is not None and compacted.created_us <= now_us:
+            due_us = compacted.created_us + interval_ms * 1000
+        return max(due_us, min(self._not_before_us, now_us + COMPACTION_RETRY_MS * 1000))
 
     def status(self) -> dict[str, Any]:
         """Return the status, JSON-compatible. ``state``: ``none`` (there is no view), ``running``,
@@ -128,7 +133,7 @@ class LogCompaction:
         try:
             begin, end = self.horizon, self._reader.tail_offset
             while self._lacks_from < end:
-                await self._pass(end, tombstones_from=begin)
+                await self._pass_or_anew(end, tombstones_from=begin)
             self._error = None
         except FencelogError as error:
             log.warning("%s: not compacted: %s", self._node.path, error)
@@ -143,24 +148,54 @@ class LogCompaction:
 
     # -- one pass --------------------------------------------------------------------------------
 
-    async def _pass(self, end: int, *, tombstones_from: int) -> None:
+    async def _pass_or_anew(self, end: int, *, tombstones_from: int) -> None:
+        """Take a pass; make the view anew from the log where its ledger is gone, as after a restore
+        of metadata that name one which was replaced since: every pass would fail, and retention
+        would wait for it."""
+        try:
+            await self._pass(end, tombstones_from=tombstones_from)
+        except FencelogError as error:
+            if error.code is not ErrorCode.LEDGER_NOT_FOUND or not await self._is_view_gone():
+                raise
+            begin = self._reader.earliest_offset
+            what = "the compacted view is made anew from the log, which begins at"
+            log.error("%s: %s: %s %d", self._node.path, error, what, begin)
+            await self._pass(end, tombstones_from=tombstones_from, is_anew=True)
+
+    async def _is_view_gone(self) -> bool:
+        compacted = self._node.ledger_list.compacted
+        if compacted is None or not compacted.ledgers:
+            return False
+        try:
+            await self._view.fetch(0, ONE_MESSAGE)
+        except FencelogError as error:
+            return error.code is ErrorCode.LEDGER_NOT_FOUND
+        return False
+
+    async def _pass(self, end: int, *, tombstones_from: int, is_anew: bool = False) -> None:
         """Compact up to ``end``, or as far as there is space for keys. Tombstones below an offset
-        are removed."""
-        horizon = self.horizon
-        begin = max(horizon, self._reader.earliest_offset)
+        are removed. ``is_anew``: nothing is taken from the previous view."""
+        previous, begin = self._node.ledger_list.compacted, self._reader.earliest_offset
+        kept_end = 0
+        if previous is not None and not is_anew:
+            begin = max(begin, previous.end_offset)
+            # An empty view has nothing to read: behind it is the log, which may be trimmed there.
+            kept_end = previous.end_offset if previous.ledgers else 0
         newest = NewestOffsets(self._max_keys, tombstones_from=tombstones_from)
         end = await self._look(newest, begin, end)
+        if previous is not None and end < previous.end_offset:
+            what = f"{self._max_keys} keys end at {end}, the view before, which is gone, at"
+            raise FencelogError(ErrorCode.LIMIT_REACHED, f"{what} {previous.end_offset}")
         output = ViewWriter(self._factory, self._node.ledger_list.epoch)
         try:
-            async for rows in self._rows(0, horizon):
+            async for rows in self._rows(0, kept_end, self._view.fetch):
                 await output.add([row for row in rows if newest.keeps_previous(row[0], row[2])])
-            async for rows in self._rows(begin, end):
+            async for rows in self._rows(begin, end, self._reader.read):
                 await output.add([row for row in rows if newest.keeps(row[0], row[2])])
             compacted = await output.close(end_offset=end)
         except BaseException:
             await output.abandon()
             raise
-        previous = self._node.ledger_list.compacted
         try:
             await self._node.change(lambda ledger_list: ledger_list.with_compacted(compacted))
         except LedgerListLost as lost:
@@ -172,17 +207,17 @@ class LogCompaction:
 
     async def _look(self, newest: NewestOffsets, begin: int, end: int) -> int:
         """Find the newest messages of a part; return where it ends."""
-        async for rows in self._rows(begin, end):
+        async for rows in self._rows(begin, end, self._reader.read):
             stop = newest.add(rows[0][0], [message for _, _, message in rows])
             if stop is not None:
                 return stop
         return end
 
-    async def _rows(self, begin: int, end: int) -> AsyncIterator[list[Row]]:
-        """Yield the view's messages from ``begin`` to ``end``, a step at a time."""
+    async def _rows(self, begin: int, end: int, read: _Read) -> AsyncIterator[list[Row]]:
+        """Yield messages from ``begin`` to ``end``, a step at a time."""
         offset = begin
         while offset < end:
-            result = await self._view.fetch(offset, _AT_ONCE)
+            result = await read(offset, _AT_ONCE)
             for rows in rows_in_steps(result.entries, start=begin, end=end):
                 await self._yielder.turn()
                 yield rows

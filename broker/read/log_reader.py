@@ -20,6 +20,9 @@ from fencelog.broker.read.tail_cache import TailCache, TailCaches, TailNotifier
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
+_DELETED = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.NO_SUCH_LEDGER, ErrorCode.NO_SUCH_ENTRY)
+"""The errors of a ledger that was deleted: not by this owner, or its list would not have it."""
+
 _LAST_PUBLISH = attrgetter("last_publish_us")
 
 
@@ -196,8 +199,9 @@ class LogReader:
             self._metrics.ledger_reads += 1
             try:
                 batches, _ = await self._catch_up.read(offset, limits)
-            except FencelogError:
+            except FencelogError as error:
                 self._check(offset)  # its ledger was trimmed meanwhile, or the log is closed
+                await self.check_not_deleted(error)
                 raise
         self.bytes_out += sum([len(stored.batch) for stored in batches])
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
@@ -223,9 +227,10 @@ class LogReader:
             segment = self._segments[position]
             try:
                 return max(await segment.offset_for_time(time_us), self.earliest_offset)
-            except FencelogError:
-                if segment in self._segments:
-                    raise  # otherwise it was trimmed meanwhile
+            except FencelogError as error:
+                if segment in self._segments:  # otherwise it was trimmed meanwhile
+                    await self.check_not_deleted(error)
+                    raise
 
     async def _load(self, offset: int, max_bytes: int) -> Found:
         self._check(offset)  # the log may have been trimmed during the read
@@ -269,6 +274,12 @@ class LogReader:
             if refusal.code in codes:
                 await self.check_owner()
             raise
+
+    async def check_not_deleted(self, error: FencelogError) -> None:
+        """Verify, before the error of a ledger that is on the list and gone is answered, that this
+        is still the owner: its successor may have deleted it. Raises as ``check_owner``."""
+        if error.code in _DELETED:
+            await self.check_owner()
 
     async def check_below_tail(self, offset: int) -> None:
         """Check that an offset is not beyond the tail, also if an owner that was replaced is asked:

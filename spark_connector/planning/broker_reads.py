@@ -18,7 +18,8 @@ from fencelog.spark_connector.planning.segments import PartitionSegments
 @dataclass(frozen=True, slots=True)
 class BrokerRead:
     """The messages of a partition with ``start_offset <= offset < end_offset``, or to the tail as
-    it is when the reader arrives (None). ``size_bytes`` is an estimate."""
+    it is when the reader arrives (None). ``least_end``: that tail is not before it, since it was
+    confirmed when this was planned. ``size_bytes`` is an estimate."""
 
     topic: str
     topic_id: str
@@ -26,6 +27,7 @@ class BrokerRead:
     start_offset: int
     end_offset: int | None
     size_bytes: int
+    least_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def plan_broker_reads(
     if options.is_compacted:
         to_tail = options.ending.rest is End.LATEST and not options.ending.by_topic
         return [
-            BrokerTask((_read(answer, low, None if to_tail else high, 0),))
+            BrokerTask((_read(answer, low, None if to_tail else high, 0, least_end=high),))
             for answer, low, high in ranges
             if to_tail or low < high
         ]
@@ -92,8 +94,11 @@ def _cut(
         yield _read(answer, begin, end, size // count)
 
 
-def _read(answer: PartitionSegments, low: int, high: int | None, size: int) -> BrokerRead:
-    return BrokerRead(answer.topic, answer.topic_id, answer.partition, low, high, size)
+def _read(
+    answer: PartitionSegments, low: int, high: int | None, size: int, *, least_end: int = 0
+) -> BrokerRead:
+    topic, topic_id = answer.topic, answer.topic_id
+    return BrokerRead(topic, topic_id, answer.partition, low, high, size, least_end)
 
 
 def _pack(reads: Sequence[BrokerRead], target: int) -> Iterator[list[BrokerRead]]:

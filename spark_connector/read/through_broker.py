@@ -76,7 +76,7 @@ async def read_through_broker(
             _check_sequence(wanted, start, min(page.next_offset, end), frames)
         for batch in _batches(wanted, frames, schema, start, end):
             await emit(batch)
-        if page.at_tail and wanted.end_offset is None:
+        if page.at_tail and wanted.end_offset is None and page.next_offset >= wanted.least_end:
             return
         if page.next_offset <= start:
             raise FencelogError(
@@ -98,7 +98,7 @@ async def _page(client: PageSource, wanted: BrokerRead, start: int, view: str) -
             if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
                 raise _old_tail(wanted, start) from error
             raise
-        if page.at_tail and wanted.end_offset is not None and page.next_offset <= start:
+        if page.at_tail and page.next_offset <= start < _confirmed_end(wanted):
             raise _old_tail(wanted, start)
         return page
 
@@ -108,8 +108,13 @@ async def _page(client: PageSource, wanted: BrokerRead, start: int, view: str) -
 def _old_tail(wanted: BrokerRead, start: int) -> FencelogError:
     return FencelogError(
         ErrorCode.READ_UNKNOWN,
-        f"{_where(wanted)} has no message at {start}, and had offsets up to {wanted.end_offset}",
+        f"{_where(wanted)} has no message at {start}, and had offsets up to "
+        f"{_confirmed_end(wanted)}",
     )
+
+
+def _confirmed_end(wanted: BrokerRead) -> int:
+    return wanted.least_end if wanted.end_offset is None else wanted.end_offset
 
 
 def _check_sequence(

@@ -20,6 +20,7 @@ from fencelog.broker.broker import Broker
 from fencelog.broker.commits.commits import Commits
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
+from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
@@ -319,3 +320,39 @@ async def test_a_broker_is_drained_if_another_takes_its_partitions(
     assert drained.json() == {"broker_id": "a", "not_taken": 0}
     assert (await b.http.post("/v1/brokers/b:drain")).status_code == 412
     assert (await b.http.post("/v1/brokers/z:undrain")).status_code == 404
+
+
+@pytest.mark.parametrize("through", ["a", "b"])
+async def test_a_read_that_waits_at_the_tail_misses_nothing_when_its_partition_moves(
+    pair: tuple[Machine, Machine], through: str
+) -> None:
+    """At the next owner the latest offset is another one."""
+    a, b = pair
+    asked = a if through == "a" else b
+    reading = asyncio.create_task(
+        asked.http.get(f"{PARTITION}/messages", params={"from": "latest", "wait": 8})
+    )
+    log = await a.broker.partition(NAME, 0)
+    await until(lambda: bool(log._reader._notifier._waiting))
+    assert (await a.http.post(f"{PARTITION}:unload")).json()["broker_id"] == "b"
+    for content in (b"second", b"third"):
+        assert (await b.http.post(f"{TOPIC}/messages", content=content)).status_code == 201
+    answer = await reading
+    assert (answer.status_code, answer.headers["start-offset"]) == (200, "1")
+    rest = await b.http.get(f"{PARTITION}/messages", params={"from": answer.headers["next-offset"]})
+    found = [*answer.json()["messages"], *rest.json()["messages"]]
+    assert [each["text"] for each in found] == ["second", "third"]
+
+
+async def test_a_read_at_the_tail_of_an_owner_that_is_lost_is_not_asked_of_the_next_one(
+    pair: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, b = pair
+
+    async def lost(*_: object) -> None:
+        raise OwnerLost("http://a")
+
+    monkeypatch.setattr(b.broker, "while_owner", lost)
+    path, tail = f"{PARTITION}/messages", {"from": "latest"}
+    answer = await b.http.get(path, params={**tail, "wait": 8})
+    assert (answer.status_code, answer.json()["code"]) == (503, "read_unknown")

@@ -77,7 +77,10 @@ def test_the_compacted_view_is_one_task_for_each_partition_to_its_tail() -> None
     answers = [log(0, (600, 60_000)), log(1)]
     options = replace(OPTIONS, is_compacted=True, target_partition_bytes=1)
     tasks = planned(answers, options)
-    reads = [(piece.partition, piece.end_offset) for task in tasks for piece in task.reads]
-    assert reads == [(0, None), (1, None)]
+    reads = [piece for task in tasks for piece in task.reads]
+    assert [(each.partition, each.end_offset, each.least_end) for each in reads] == [
+        (0, None, answers[0].end_offset),
+        (1, None, answers[1].end_offset),
+    ]
     bounded = replace(options, ending=Bound(End.LATEST, {T: {0: 600}}))
     assert [task.reads[0].end_offset for task in planned(answers, bounded)] == [600]

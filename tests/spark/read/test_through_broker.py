@@ -51,14 +51,20 @@ class Broker:
 
 
 async def rows(
-    broker: Broker, start: int, end: int | None, *, view: str = LOG, skip_lost: bool = False
+    broker: Broker,
+    start: int,
+    end: int | None,
+    *,
+    view: str = LOG,
+    skip_lost: bool = False,
+    least_end: int = 0,
 ) -> list[tuple[int, bytes]]:
     batches: list[pa.RecordBatch] = []
 
     async def emit(batch: pa.RecordBatch) -> None:
         batches.append(batch)
 
-    wanted = BrokerRead("a/t", "id", 3, start, end, 0)
+    wanted = BrokerRead("a/t", "id", 3, start, end, 0, least_end)
     await read_through_broker(broker, wanted, SCHEMA, emit, view=view, skip_lost=skip_lost)
     return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist() if row]
 
@@ -115,6 +121,12 @@ class Replaced(Broker):
 async def test_the_tail_of_an_owner_that_was_replaced_is_no_end(start: int) -> None:
     broker = Replaced([frame(0, 5), frame(5, 5)])
     assert await rows(broker, start, 10) == exactly(start, 10)
+    assert broker.answers == 0
+
+
+async def test_nor_is_it_that_of_a_view_which_is_read_to_its_end() -> None:
+    broker = Replaced([frame(0, 5), frame(5, 5)])
+    assert await rows(broker, 0, None, view=COMPACTED, least_end=10) == exactly(0, 10)
     assert broker.answers == 0
 
 

@@ -219,6 +219,10 @@ TESTS = {
         "messages-of-the-time-passed-over",
         "time-below-the-horizon",
     ),
+    "tests/broker/compaction/test_lost_views.py": (
+        "view-given-up-for-a-ledger-of-the-log",
+        "deleted-by-its-successor",
+    ),
     "tests/broker/compaction/test_compacted_view.py": (
         "former-view-deleted-first",
         "view-deleted-after-an-unknown-listing",

@@ -141,9 +141,36 @@ COMPACTIONS: tuple[Mutant, ...] = (
                 VIEW,
                 "CompactedView.fetch",
                 "                if self._node.ledger_list.compacted is compacted:\n"
+                "                    await self._reader.check_not_deleted(error)\n"
                 "                    raise\n"
                 "                continue",
                 "                raise",
+            ),
+        ),
+    ),
+    Mutant(
+        "view-given-up-for-a-ledger-of-the-log",
+        _VIEW,
+        "The view is made anew though its ledger is there: what the log has trimmed is lost.",
+        (
+            Edit(
+                COMPACTION,
+                "LogCompaction._is_view_gone",
+                "LEDGER_NOT_FOUND\n        return False",
+                "LEDGER_NOT_FOUND\n        return True",
+            ),
+        ),
+    ),
+    Mutant(
+        "deleted-by-its-successor",
+        _VIEW,
+        "A replaced owner says that there is no such ledger, as if the client had named it.",
+        (
+            Edit(
+                "fencelog.broker.read.log_reader",
+                "LogReader.check_not_deleted",
+                "await self.check_owner()",
+                "return",
             ),
         ),
     ),

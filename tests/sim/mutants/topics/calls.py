@@ -106,9 +106,9 @@ TWICE = (
             Edit(
                 PROXY,
                 "OwnerProxy._ask",
-                "if exchange.method not in READING or exchange.started:",
+                "if exchange.method not in READING or exchange.started or not began:",
                 'if (exchange.method not in READING and "/subscriptions/" not in exchange.path) '
-                "or exchange.started:",
+                "or exchange.started or not began:",
             ),
         ),
     ),
@@ -120,8 +120,8 @@ TWICE = (
             Edit(
                 PROXY,
                 "OwnerProxy.at_owner",
-                "if error.code not in _LET_GO or",
-                "if error.code not in (*_LET_GO, ErrorCode.STATE_UNKNOWN) or",
+                "if error.code not in LET_GO or",
+                "if error.code not in (*LET_GO, ErrorCode.STATE_UNKNOWN) or",
             ),
         ),
     ),

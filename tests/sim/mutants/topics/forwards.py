@@ -18,8 +18,8 @@ MUTANTS = (
             Edit(
                 OWNERSHIP,
                 "OwnerProxy._ask",
-                "if exchange.method not in READING or exchange.started:",
-                "if exchange.started:",
+                "if exchange.method not in READING or exchange.started or not began:",
+                "if exchange.started or not began:",
             ),
         ),
     ),
@@ -70,8 +70,8 @@ MUTANTS = (
             Edit(
                 OWNERSHIP,
                 "OwnerProxy.at_owner",
-                "if error.code not in _LET_GO or",
-                "if error.code not in (*_LET_GO, ErrorCode.APPEND_UNKNOWN) or",
+                "if error.code not in LET_GO or",
+                "if error.code not in (*LET_GO, ErrorCode.APPEND_UNKNOWN) or",
             ),
         ),
     ),
@@ -215,10 +215,22 @@ RELEASES = (
             Edit(
                 OWNERSHIP,
                 "OwnerProxy._ask",
-                "if exchange.method not in READING or exchange.started:",
-                'if exchange.method == "POST" or exchange.started:',
+                "if exchange.method not in READING or exchange.started or not began:",
+                'if exchange.method == "POST" or exchange.started or not began:',
             ),
         ),
+    ),
+    Mutant(
+        "tail-read-begins-again",
+        "SEMANTICS.md, readers",
+        "A read that waited at the tail begins at that of the next owner, behind what has come.",
+        (Edit(OWNERSHIP, "TailRead.learn", "self.offset = found", "return"),),
+    ),
+    Mutant(
+        "tail-read-of-a-lost-owner-begins-again",
+        "SEMANTICS.md, readers",
+        "So does one whose owner was lost before it said where the read began.",
+        (Edit(OWNERSHIP, "OwnerProxy._ask", " or not began:", ":"),),
     ),
 )
 """A test of the part has to detect it."""

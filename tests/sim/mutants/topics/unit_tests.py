@@ -99,6 +99,8 @@ TESTS = {
         "lost-claim-is-a-refusal",
         "lost-trim-is-a-refusal",
         "end-of-another-moment",
+        "tail-read-begins-again",
+        "tail-read-of-a-lost-owner-begins-again",
     ),
     "tests/broker/partition/test_owner_races.py": (
         "one-ledger-fenced",
