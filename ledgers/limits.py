@@ -73,6 +73,12 @@ MAX_FRAGMENTS = 10_000
 MAX_METADATA_BYTES = 900 * KIB
 """A metadata node. ZooKeeper refuses more than 1 MiB (jute.maxbuffer) a packet."""
 
+MAX_COMMIT_BYTES = 1_000_000
+"""The paths and values of the changes that are made together: less than a packet of ZooKeeper
+(jute.maxbuffer, 1,048,575 bytes) by what their versions and access lists take. A server ends the
+connection of a larger one, and with it all that the process has in flight; and does so again as
+often as that is repeated."""
+
 MAX_ZOOKEEPER_PACKET_BYTES = 64 * MIB
 """One answer of ZooKeeper. A server's own limit is 1 MiB unless it is configured otherwise; a
 larger length is no answer of one."""

@@ -15,7 +15,7 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metastore.paths import (
     ancestors_of,
     below_ephemeral,
-    check_change,
+    check_commit,
     check_node,
     check_path,
     exists,
@@ -244,8 +244,7 @@ class MemoryMetadataStore:
         await self._write(f"delete {path}", lambda: self._cluster.delete(path, version))
 
     async def commit(self, changes: Sequence[Change]) -> list[Version]:
-        for change in changes:
-            check_change(change)
+        check_commit(changes)
         return await self._write(
             "commit " + ", ".join(change.path for change in changes),
             lambda: self._cluster.commit(changes, owner=self._session_id),

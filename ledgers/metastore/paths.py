@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_METADATA_BYTES
+from fencelog.ledgers.limits import MAX_COMMIT_BYTES, MAX_METADATA_BYTES
 from fencelog.ledgers.metastore.port import Change, Delete, Version
 
 MAX_PATH_BYTES = 1024
@@ -38,6 +39,31 @@ def check_change(change: Change) -> None:
         check_path(change.path)
     else:
         check_node(change.path, change.value)
+
+
+def check_commit(changes: Sequence[Change]) -> None:
+    """Check changes that are to be made together. Raises FencelogError(BAD_REQUEST) if no store may
+    make one of them, or all at once."""
+    for change in changes:
+        check_change(change)
+    size = commit_bytes(changes)
+    if size > MAX_COMMIT_BYTES:
+        raise too_large(changes, size, MAX_COMMIT_BYTES)
+
+
+def commit_bytes(changes: Sequence[Change]) -> int:
+    """Return the size of changes that are made together, which has a limit."""
+    values = sum(len(change.value) for change in changes if not isinstance(change, Delete))
+    return values + sum(len(change.path) for change in changes)
+
+
+def too_large(changes: Sequence[Change], size: int, limit: int) -> FencelogError:
+    """Return the error of changes that do not fit one commit."""
+    return FencelogError(
+        ErrorCode.BAD_REQUEST,
+        f"the changes of {len(changes)} paths from {changes[0].path} on would take {size} bytes, "
+        f"{limit} are allowed in one commit",
+    )
 
 
 def parent_of(path: str) -> str:

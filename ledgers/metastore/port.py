@@ -156,7 +156,8 @@ class MetadataStore(Protocol):
     async def commit(self, changes: Sequence[Change]) -> list[Version]:
         """Make all changes, in their order, or none of them: others see all at once. Return the
         version of each node after its change; of a deleted one the last that it had. Raises the
-        error of the first change that is refused, as if it had been asked for alone."""
+        error of the first change that is refused, as if it had been asked for alone; BAD_REQUEST if
+        they take more than MAX_COMMIT_BYTES together."""
 
     async def children(self, path: str) -> list[str]:
         """Return the names of the children, sorted. Raises METADATA_NOT_FOUND if there is no such

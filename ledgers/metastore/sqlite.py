@@ -17,7 +17,7 @@ from typing import Any
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.paths import (
-    check_change,
+    check_commit,
     check_node,
     check_path,
     unavailable,
@@ -107,8 +107,7 @@ class SqliteMetadataStore:
         await self._submit(f"delete {path}", lambda tree: tree.delete(path, version))
 
     async def commit(self, changes: Sequence[Change]) -> list[Version]:
-        for change in changes:
-            check_change(change)
+        check_commit(changes)
         versions: list[Version] = await self._submit(
             "commit " + ", ".join(change.path for change in changes),
             lambda tree: tree.commit(changes, self._session_id),

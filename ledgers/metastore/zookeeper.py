@@ -17,12 +17,13 @@ from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore import zookeeper_wire as wire
 from fencelog.ledgers.metastore.paths import (
     below_ephemeral,
-    check_change,
+    check_commit,
     check_path,
     exists,
     has_children,
     not_found,
     parent_of,
+    too_large,
     unavailable,
     version_conflict,
 )
@@ -140,11 +141,12 @@ class ZooKeeperMetadataStore:
         await self.commit([Delete(path, version)])
 
     async def commit(self, changes: Sequence[Change]) -> list[Version]:
-        for change in changes:
-            check_change(change)
+        check_commit(changes)
         what = ", ".join(f"{type(each).__name__.lower()} {each.path}" for each in changes)
         parts = [self._part_of(change) for change in changes]
         request = wire.transaction([operation for part in parts for operation in part.operations])
+        if len(request.body) > _MAX_REQUEST_BYTES:
+            raise too_large(changes, len(request.body), _MAX_REQUEST_BYTES)
         while True:
             results = await self._write(what, request)
             missing = _parent_that_is_missing(what, parts, results)
@@ -269,6 +271,11 @@ class ZooKeeperMetadataStore:
             except FencelogError as error:
                 if error.code is not ErrorCode.METADATA_UNKNOWN:
                     raise
+
+
+_MAX_REQUEST_BYTES = 0xFFFFF - 8
+"""jute.maxbuffer, less the header: MAX_COMMIT_BYTES does not count guards, the root and access
+lists, which take more where changes are many."""
 
 
 class _Part(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.limits import MAX_METADATA_BYTES
+from fencelog.ledgers.limits import MAX_COMMIT_BYTES, MAX_METADATA_BYTES
 from fencelog.ledgers.metastore.port import (
     NO_VERSION,
     Change,
@@ -147,6 +147,21 @@ async def test_what_no_store_may_hold_is_refused_with_all_the_rest(store: Metada
     for bad in invalid:
         assert await code_of(store.commit([Create("/first", b""), bad])) is ErrorCode.BAD_REQUEST
     assert await code_of(store.get("/first")) is ErrorCode.METADATA_NOT_FOUND
+
+
+async def test_the_largest_commit_is_made_and_a_larger_one_refused(store: MetadataStore) -> None:
+    """Before it is sent: ZooKeeper would end the connection, with all that is in flight."""
+    paths = "/ledgers/1", "/logs/1"
+    half = (MAX_COMMIT_BYTES - sum(map(len, paths))) // 2
+    versions = await store.commit([Create(path, bytes(half), once=True) for path in paths])
+    larger = [
+        Set(path, bytes(size), version)
+        for path, size, version in zip(paths, (half, half + 2), versions, strict=True)
+    ]
+    with pytest.raises(FencelogError, match=rf"2 paths .* {MAX_COMMIT_BYTES} are") as refused:
+        await store.commit(larger)
+    assert refused.value.code is ErrorCode.BAD_REQUEST
+    assert [(await store.get(path)).version for path in paths] == versions
 
 
 @pytest.mark.zookeeper

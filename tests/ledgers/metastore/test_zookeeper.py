@@ -157,6 +157,19 @@ async def test_a_refusal_is_that_of_the_change_which_caused_it(
     assert versions[1:] == [Version(first.incarnation, 2), last]
 
 
+async def test_a_commit_that_takes_more_than_a_packet_is_not_sent(
+    server: ZooKeeperServer, store: ZooKeeperMetadataStore
+) -> None:
+    """Guards and access lists count as well: the server would end the connection."""
+    before = list(server.kinds)
+    changes = [Create(f"/dir/{number:04}", bytes(50)) for number in range(8000)]
+    error = await refusal(store.commit(changes))
+    assert error.code is ErrorCode.BAD_REQUEST
+    assert "8000 paths" in error.detail
+    assert server.kinds == before
+    assert len(server.greetings) == 1
+
+
 # -- watches -------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from fencelog.ledgers.metastore.paths import (
-    check_change,
+    check_commit,
     check_node,
     check_path,
     unavailable,
@@ -129,8 +129,7 @@ class SimStore:
         await self._write(f"delete {path}", lambda tree, _: tree.delete(path, version))
 
     async def commit(self, changes: Sequence[Change]) -> list[Version]:
-        for change in changes:
-            check_change(change)
+        check_commit(changes)
         return await self._write(
             ", ".join(f"{type(each).__name__.lower()} {each.path}" for each in changes),
             lambda tree, session: tree.commit(changes, owner=session),
