@@ -8,6 +8,10 @@ means that another owner has changed the ledger list: this instance has lost it,
 Several parts of a log change its ledger list (rolls, the state log, trims, compaction): ``change``
 makes one change at a time, and completes one whose caller has gone away, since the next must know
 what became of it.
+
+What is changed together with the list is made one by one before it where all of it does not fit one
+commit. Those are closes of ledgers, and safe alone: each is a compare-and-set of its own, and
+recovery in BookKeeper closes ledgers before the list changes, too.
 """
 
 from __future__ import annotations
@@ -20,13 +24,16 @@ from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.limits import MAX_COMMIT_BYTES
 from fencelog.ledgers.metastore.instance import catch_up, check_session
+from fencelog.ledgers.metastore.paths import commit_bytes
 from fencelog.ledgers.metastore.port import (
     NO_VERSION,
     Change,
     MetadataStore,
     Set,
     Version,
+    Versioned,
 )
 
 RETRY_S = 0.25
@@ -152,10 +159,11 @@ class LedgerListStore:
         self, next_of: Callable[[LedgerList], LedgerList], *, also: Sequence[Change] = ()
     ) -> list[Version] | None:
         """Replace the ledger list by the result of ``next_of`` on it, and make the changes ``also``
-        in the same step; return once the new list is in the store. The result is the versions after
-        ``also``; None if the answer to the change was lost.
+        in the same step; return once the new list is in the store. Where that is too much for one
+        step, each ``Set`` of ``also`` is made before, in one of its own. The result is the versions
+        after ``also``; None if the answer to the change was lost.
 
-        Raises LedgerListLost; LedgerChanged if one of ``also`` was refused, BAD_REQUEST if the list
+        Raises LedgerListLost; LedgerChanged if one of ``also`` was refused; BAD_REQUEST if the list
         is too large, NO_OWNER if this access has ended (nothing was written); METADATA_UNKNOWN if
         it ends meanwhile; what ``next_of`` raises.
         Retries while the store does not answer, or lets nobody in, since a change of unknown
@@ -201,12 +209,21 @@ class LedgerListStore:
         self, ledger_list: LedgerList, value: bytes, also: Sequence[Change]
     ) -> list[Version] | None:
         try:
-            self._version, versions = await self._set(value, ledger_list.token, also)
+            made: dict[int, Version] = {}
+            if commit_bytes([*also, Set(self.path, value, self._version)]) > MAX_COMMIT_BYTES:
+                for place, change in enumerate(also):
+                    if isinstance(change, Set):
+                        made[place] = await self._set_alone(change)
+            rest = [change for place, change in enumerate(also) if place not in made]
+            self._version, versions = await self._set(value, ledger_list.token, rest)
         except LedgerListLost as lost:
             self._lose(lost)
             raise
         self.ledger_list = ledger_list
-        return versions
+        if versions is None:
+            return None
+        made_last = iter(versions)
+        return [made[place] if place in made else next(made_last) for place in range(len(also))]
 
     def _changed(self, change: asyncio.Task[list[Version] | None]) -> None:
         """Note the end of a change. Its error is the caller's, which may have gone away."""
@@ -239,6 +256,24 @@ class LedgerListStore:
                     raise
             await asyncio.sleep(RETRY_S)
 
+    async def _set_alone(self, change: Set) -> Version:
+        """Make a change of another node; return the version after it. Raises LedgerChanged if it is
+        refused, unless the node is as it would be: then an attempt whose answer was lost has made
+        it, or another client the same one."""
+        while True:
+            try:
+                (version,) = await self._store.commit([change])
+                return version
+            except FencelogError as error:
+                if error.code in _REFUSED:
+                    node = await self._node_at(change.path)
+                    if node is not None and node.value == change.value:
+                        return node.version
+                    raise LedgerChanged(self.path, error.detail) from error
+                if error.code not in _WAITED_OUT:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
     async def _read_latest(self) -> LedgerList | None:
         while True:
             try:
@@ -252,13 +287,19 @@ class LedgerListStore:
             await asyncio.sleep(RETRY_S)
 
     async def _read_back(self) -> tuple[LedgerList | None, Version]:
+        node = await self._node_at(self.path)
+        if node is None:
+            return None, NO_VERSION
+        return decode_ledger_list(node.value), node.version
+
+    async def _node_at(self, path: str) -> Versioned | None:
+        """Read a node; None: it is not there. Waits out a store that cannot be reached."""
         while True:
             try:
-                node = await self._store.get(self.path)
-                return decode_ledger_list(node.value), node.version
+                return await self._store.get(path)
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
-                    return None, NO_VERSION
+                    return None
                 if error.code not in _WAITED_OUT:
                     raise
             await asyncio.sleep(RETRY_S)

@@ -235,7 +235,7 @@ class StepRunner:
     async def _seal(self, ledger: OpenLedger, *, closes: bool) -> None:
         """Mark a ledger sealed in the list; with ``closes``, close it in the same change, at the
         end that ``_close`` describes, and make the changes of ``released`` with it. Raises
-        LedgerListLost; otherwise nothing was changed."""
+        LedgerListLost; otherwise the list was not changed."""
         ledger_id, also, metadata = ledger.ledger_id, list[Change](), None
         sealed = self._facts_of(ledger_id)
         if closes:

@@ -10,7 +10,8 @@ safe.
 4. In one step, on the versions that were read in steps 1 and 2: close the ledgers of step 2 where
    they were found to end, create the new ledger, put it on the list with the sizes learnt, and
    create the owner's node. If another instance was faster, this one has lost, or starts again;
-   nothing is left behind.
+   nothing is left behind. What is too large for one step closes the ledgers first, which is safe:
+   they end there whoever is faster.
 
 Nothing may be served before step 4 has returned.
 """
@@ -240,8 +241,8 @@ class _Takeover:
 
     async def _write_list(self) -> None:
         """Close the ledgers, create the new one, own the partition, and write the list, all in one
-        step. If another instance was faster with any of them, nothing is changed and nothing is
-        left behind."""
+        step. If another instance was faster with any of them, nothing is changed, except that
+        ledgers may be closed where one step was too small for all, and nothing is left behind."""
         factory, new = self._factory, self._new
         created_us = factory.host.now_us()
         created = [] if new is None else [new.change]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.ledger_list import store as store_of_lists
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.store import LedgerChanged, LedgerListLost
@@ -372,6 +373,19 @@ async def test_ledgers_are_closed_and_created_with_the_list(stage: Stage, ends: 
     assert len(seen) == 3  # the list, and two ledgers
     created = await store.get("/ledgers/0/0002")
     assert ends.begun[-1] == created.version
+    assert (await log.append_message(Message(b"y"))).offset == 1
+
+
+async def test_ledgers_are_closed_before_the_list_where_one_commit_cannot_hold_both(
+    stage: Stage, ends: OpenEnds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_of_lists, "MAX_COMMIT_BYTES", 100)
+    store = await stage.store()
+    commits = stage.cluster.transactions
+    log = await stage.open(store=store)
+    assert stage.cluster.transactions == commits + 2
+    assert (await store.get(ends.node)).value == b"closed"
+    assert ends.begun[-1] == (await store.get("/ledgers/0/0002")).version
     assert (await log.append_message(Message(b"y"))).offset == 1
 
 

@@ -1,13 +1,23 @@
-"""Wrong parts that all metadata stores share: watches, registrations."""
+"""Wrong parts that all metadata stores share: commits, watches, registrations."""
 
 from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
+PATHS = "fencelog.ledgers.metastore.paths"
 REGISTRATION = "fencelog.ledgers.metastore.registration"
 WATCH = "fencelog.ledgers.metastore.watch"
 
 _STORE = "PROTOCOL.md: the metadata store"
+
+COMMITS: tuple[Mutant, ...] = (
+    Mutant(
+        "commit-of-any-size",
+        _STORE,
+        "Changes that ZooKeeper takes for no packet are sent to it.",
+        (Edit(PATHS, "check_commit", "if size > MAX_COMMIT_BYTES:", "if False:"),),
+    ),
+)
 
 WATCHES: tuple[Mutant, ...] = (
     Mutant(
@@ -315,4 +325,4 @@ REGISTRATIONS: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*WATCHES, *REGISTRATIONS)
+MUTANTS: tuple[Mutant, ...] = (*COMMITS, *WATCHES, *REGISTRATIONS)

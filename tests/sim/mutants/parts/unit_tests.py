@@ -20,6 +20,7 @@ TESTS = {
         "changed-whatever-its-version",
         "incarnation-given-twice",
     ),
+    "tests/broker/ledger_list/test_store.py": ("commit-of-any-size",),
     "tests/ledgers/metastore/test_watch.py": (
         "changed-during-a-read",
         "told-of-no-change",

@@ -144,6 +144,19 @@ RARE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "lost-close-is-a-refusal",
+        "SEMANTICS.md, takeover 6",
+        "A close before the list counts as another client's change if its answer is lost.",
+        (
+            Edit(
+                NODE,
+                "LedgerListStore._set_alone",
+                "if node is not None and node.value == change.value:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
         "a-roll-releases-the-partition",
         "SEMANTICS.md, when a broker fails, graceful shutdown",
         "The node of the owner goes with any ledger that is closed, before the log is closed.",

@@ -127,6 +127,7 @@ TESTS = {
         "list-believed-against-the-metadata",
         "rewound-in-memory-only",
     ),
+    "tests/broker/ledger_list/test_store.py": ("lost-close-is-a-refusal",),
     "tests/broker/partition/test_takeover.py": (
         "list-of-fewer-messages-is-served",
         "clock-behind-a-takeover",
