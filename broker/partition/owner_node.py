@@ -120,13 +120,14 @@ class OwnerNode:
         self._is_missing = False
         # The watch need not fire: a node that was removed and created again may look the same.
         self._set_other(None)
-        self._keep_watch()
+        self._watch_anew()
 
     async def claim(self) -> None:
         """Own the partition, if no broker does. Raises NotOwner, METADATA_…."""
         self._is_missing, self._may_own = False, True
         self._check(await self._ownership.claim(self._topic_id, self._partition))
         self._set_other(None)
+        self._watch_anew()
 
     def releasing(self) -> Sequence[Change]:
         """Return the changes by which this broker gives the partition up; none where the node as it
@@ -204,6 +205,12 @@ class OwnerNode:
     def _keep_watch(self) -> None:
         if self._watch is None:
             self._watch = self._ownership.watch(self._topic_id, self._partition, self._on_node)
+
+    def _watch_anew(self) -> None:
+        """Have the watch say what is there now. To one that has not seen our node yet it is no news
+        that the node has gone with its session."""
+        self.close()
+        self._keep_watch()
 
     def _check(self, owner: Owner | None) -> None:
         self._keep_watch()

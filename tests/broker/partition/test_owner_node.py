@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,6 +11,7 @@ from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner, Owner, Ownership
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from fencelog.ledgers.metastore.port import Change, Version
 from tests.support.broker_stage import Stage
 from tests.support.metadata_nodes import remove_now
 
@@ -100,6 +102,57 @@ async def test_a_node_that_cannot_be_restored_at_once_is_restored_later(
     remove_now(stage.cluster, PATH)
     await asyncio.sleep(10.0)
     assert failures == 0
+    owner = await a.owner()
+    assert owner is not None
+    assert owner.session_id == a.store.session_id
+    a.node.close()
+
+
+async def test_a_restored_node_that_vanishes_before_the_watch_has_seen_it_is_restored_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the watch it was absent all the time."""
+    a = await side(stage, "a")
+    await a.take()
+    a.partition.is_serving = True
+    commit, losses = a.store.commit, 1
+
+    async def commits_and_is_cut_off(changes: Sequence[Change]) -> list[Version]:
+        nonlocal losses
+        versions = await commit(changes)
+        if losses:
+            losses -= 1
+            a.store.disconnect()
+            a.store.expire()  # before the next connection
+        return versions
+
+    monkeypatch.setattr(a.store, "commit", commits_and_is_cut_off)
+    remove_now(stage.cluster, PATH)
+    await settle()
+    assert losses == 0
+    assert await Ownership(await stage.store(), broker_id="b", url="").get("t1", 0) is None
+    a.store.reconnect()
+    await asyncio.sleep(10.0)
+    owner = await a.owner()
+    assert owner is not None
+    assert owner.session_id == a.store.session_id
+    a.node.close()
+
+
+async def test_a_claimed_node_whose_session_has_ended_by_then_is_restored(stage: Stage) -> None:
+    """The takeover was made, its answer was lost, and so was the session."""
+    a = await side(stage, "a")
+    await a.node.check_free()
+    await settle()  # the watch: nobody owns it
+    a.store.lose_replies(1)
+    with pytest.raises(FencelogError):
+        await a.store.commit(await a.node.claiming())
+    a.store.expire()
+    await settle()
+    a.node.claimed()  # as the list of ledgers says
+    a.partition.is_serving = True
+    a.node.keep()
+    await asyncio.sleep(10.0)
     owner = await a.owner()
     assert owner is not None
     assert owner.session_id == a.store.session_id

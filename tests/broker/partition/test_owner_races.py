@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -370,7 +371,7 @@ class _Unwatched:
         return owner.broker_id == "a"
 
     def watch(self, topic_id: str, partition: int, callback: Any) -> Any:
-        return object()
+        return SimpleNamespace(close=lambda: None)
 
 
 async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -> None:

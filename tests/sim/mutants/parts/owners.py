@@ -148,6 +148,19 @@ MUTANTS: tuple[Mutant, ...] = (
         (Edit(NODE, "OwnerNode.keep", "if self._is_missing:", "if False:"),),
     ),
     Mutant(
+        "vanished-before-it-was-seen",
+        _FAILS,
+        "A node that vanishes before the watch has seen it created is not restored.",
+        (
+            Edit(
+                NODE,
+                "OwnerNode._watch_anew",
+                "        self.close()\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "sent-to-the-former-owner",
         _FAILS,
         "A broker that owns a partition sends requests to its former owner.",

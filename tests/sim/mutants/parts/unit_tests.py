@@ -199,6 +199,7 @@ TESTS = {
     "tests/broker/partition/test_owner_node.py": (
         "not-restored-after-a-failure",
         "vanished-while-it-opened",
+        "vanished-before-it-was-seen",
         "sent-to-the-former-owner",
         "not-ours-as-nobody-knows",
         "released-what-was-released",
