@@ -8,6 +8,7 @@ that are there already.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from fencelog.ledgers.metastore.paths import (
     parent_of,
     too_large,
     unavailable,
+    unknown,
     version_conflict,
 )
 from fencelog.ledgers.metastore.port import (
@@ -144,11 +146,12 @@ class ZooKeeperMetadataStore:
         check_commit(changes)
         what = ", ".join(f"{type(each).__name__.lower()} {each.path}" for each in changes)
         parts = [self._part_of(change) for change in changes]
-        request = wire.transaction([operation for part in parts for operation in part.operations])
+        operations = [operation for part in parts for operation in part.operations]
+        request = wire.transaction(operations)
         if len(request.body) > _MAX_REQUEST_BYTES:
             raise too_large(changes, len(request.body), _MAX_REQUEST_BYTES)
         while True:
-            results = await self._write(what, request)
+            results = await self._write(what, request, count=len(operations))
             missing = _parent_that_is_missing(what, parts, results)
             if missing is None:
                 return [part.version for part in parts]
@@ -241,9 +244,14 @@ class ZooKeeperMetadataStore:
         access = OPEN_TO_ALL if is_open else self._credentials.access
         return await set_access_of_all(self._session, self._root, access)
 
-    async def _write(self, what: str, request: wire.Request) -> list[ServerError | None]:
-        """Send a transaction. Raises FencelogError, METADATA_UNAUTHORIZED too."""
+    async def _write(
+        self, what: str, request: wire.Request, *, count: int
+    ) -> list[ServerError | None]:
+        """Send a transaction of so many operations. Raises FencelogError, METADATA_UNAUTHORIZED
+        too; METADATA_UNKNOWN if the answer says nothing of some of them."""
         results: list[ServerError | None] = await self._session.write(what, request)
+        if len(results) != count:
+            raise unknown(what, f"{len(results)} results of {count} operations")
         if any(isinstance(result, NoAuthError) for result in results):
             raise self._session.no_access(what)
         return results
@@ -260,7 +268,8 @@ class ZooKeeperMetadataStore:
                 # Above the root there may be nodes of others.
                 access = OPEN_TO_ALL if len(node) < len(self._root) else self._credentials.access
                 created = wire.transaction([wire.create(node, b"", access=access)])
-                _check(what, await self._write(what, created), guard_gone=NoNodeError)
+                results = await self._write(what, created, count=1)
+                _check(what, results, guard_gone=NoNodeError)
                 return
             except NodeExistsError:
                 return
@@ -271,7 +280,12 @@ class ZooKeeperMetadataStore:
             except FencelogError as error:
                 if error.code is not ErrorCode.METADATA_UNKNOWN:
                     raise
+                await asyncio.sleep(_ENSURE_RETRY_S)
 
+
+_ENSURE_RETRY_S = 0.1
+"""Pause before a create of unknown outcome is sent again: a server that throttles requests answers
+at once."""
 
 _MAX_REQUEST_BYTES = 0xFFFFF - 8
 """jute.maxbuffer, less the header: MAX_COMMIT_BYTES does not count guards, the root and access

@@ -251,11 +251,12 @@ class ZooKeeperConnection(asyncio.Protocol):
             return
         if xid == PING_XID:
             return
-        self.last_zxid = max(self.last_zxid, zxid)
         if not self._in_flight or self._in_flight[0][0] != xid:
             raise ValueError(f"an answer to request {xid}, which is not the next")
         _, request, answer = self._in_flight[0]
         result = error_of(error) if error else request.decode(body)
+        # Not before: what is no answer names no change, and no server would have seen it.
+        self.last_zxid = max(self.last_zxid, zxid)
         self._in_flight.popleft()
         if answer.done():  # its caller has gone away
             return

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
+from struct import pack
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metastore import watch, zookeeper_session
+from fencelog.ledgers.metastore import watch, zookeeper, zookeeper_session
 from fencelog.ledgers.metastore.port import Change, Create, Delete, Set, Version, Versioned
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 from fencelog.ledgers.metastore.zookeeper_credentials import NOBODY, ZooKeeperCredentials
 from fencelog.ledgers.metastore.zookeeper_incarnations import GUARDS_PATH, with_trailer
 from fencelog.ledgers.metastore.zookeeper_wire import CREATORS_ALONE, OPEN_TO_ALL
-from tests.support.network.zookeeper_server import CHILDREN, EXISTS, GET, Node, ZooKeeperServer
+from tests.support.network.zookeeper_server import (
+    CHILDREN,
+    EXISTS,
+    GET,
+    MULTI,
+    Node,
+    ZooKeeperServer,
+)
 from tests.support.until import until
 
 ROOT = "/others/fencelog"
 USERS = ZooKeeperCredentials(Path("/users"), (b"ann:her password is long",), CREATORS_ALONE)
+NO_RESULTS = pack(">iBi", -1, 1, -1)
 
 
 @pytest.fixture
@@ -168,6 +178,27 @@ async def test_a_commit_that_takes_more_than_a_packet_is_not_sent(
     assert "8000 paths" in error.detail
     assert server.kinds == before
     assert len(server.greetings) == 1
+
+
+async def test_an_answer_that_says_nothing_of_an_operation_leaves_the_commit_unknown(
+    server: ZooKeeperServer, store: ZooKeeperMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = await store.create("/node", b"1")
+    monkeypatch.setattr(server, "_transaction", lambda session_id, body: NO_RESULTS)
+    error = await refusal(store.set("/node", b"2", version))
+    assert error.code is ErrorCode.METADATA_UNKNOWN
+
+
+async def test_a_node_that_the_server_throttles_is_created_again_after_a_pause(
+    server: ZooKeeperServer, address: str
+) -> None:
+    throttled = -127
+    server.refuses = {MULTI: throttled}
+    began_s = time.monotonic()
+    store = await started(server, address)
+    assert time.monotonic() - began_s >= zookeeper._ENSURE_RETRY_S
+    assert ROOT in server.nodes
+    await store.close()
 
 
 # -- watches -------------------------------------------------------------------------------------

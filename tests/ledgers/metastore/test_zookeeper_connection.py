@@ -162,6 +162,20 @@ async def test_the_newest_change_that_was_seen_stays_the_newest() -> None:
         assert connection.last_zxid == 100
 
 
+@pytest.mark.parametrize("xid", [1, 2], ids=["without a body", "to no request"])
+async def test_what_is_no_answer_names_no_change(xid: int) -> None:
+    """No server has seen such a change: all would refuse the next connection."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        peer.send(pack(">iqi", xid, 1 << 60, 0))
+
+    async with connection_to(script) as (connection, _):
+        with pytest.raises(ConnectionLost):
+            await connection.send(wire.get("/x"))
+        assert connection.last_zxid == 0
+
+
 USERS = (b"ann:her password is long", b"bob:and his is too, it is")
 
 
