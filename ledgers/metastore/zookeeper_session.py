@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -98,6 +99,9 @@ class ZooKeeperSession:
         self._tls = tls
         self._is_slow = False
         """True if an attempt of this round took all of its time."""
+        self._silences = Counter[str]()
+        """The attempts of these rounds that took all of their time, by the address that they began
+        with. One that takes connections and says nothing may always be the first of a name."""
         self._last_failure = ""
         """The reason why the last attempt to connect failed."""
         self._identity = SessionIdentity()
@@ -116,7 +120,8 @@ class ZooKeeperSession:
         self._refusals: list[FencelogError] = []
         """The reasons of the servers in this round."""
         self._is_closed = False
-        self._needs_sync = False
+        self._losses = self._synced_losses = 0
+        """The answers and connections that were lost, in all and before the last sync."""
 
     async def start(self) -> None:
         """Connect. Raises FencelogError: METADATA_UNAVAILABLE naming the hosts, and why they cannot
@@ -168,7 +173,7 @@ class ZooKeeperSession:
         except (ServerError, ConnectionLost, TimeoutError) as error:
             if not is_sent:
                 raise unavailable(what, f"no connection to {','.join(self._hosts)}") from error
-            self._needs_sync = True
+            self._losses += 1
             why = f"{type(error).__name__} at {','.join(self._hosts)}"
             raise unknown(what, why) from error
 
@@ -220,15 +225,13 @@ class ZooKeeperSession:
     async def _sync(self, connection: ZooKeeperConnection) -> None:
         """Have the server catch up before the first read after a lost connection.
 
-        Other reads need not wait for it: the requests of a session are carried out in order.
+        Until one sync is answered every read has its own: a read that follows one which fails may
+        be stale.
         """
-        if self._needs_sync:
-            self._needs_sync = False
-            try:
-                await connection.send(sync("/"))
-            except BaseException:
-                self._needs_sync = True
-                raise
+        losses = self._losses
+        if losses > self._synced_losses:
+            await connection.send(sync("/"))
+            self._synced_losses = max(self._synced_losses, losses)
 
     async def _connected(self, what: str) -> ZooKeeperConnection:
         """Wait for a connection; nothing else may happen between its return and the request."""
@@ -278,10 +281,13 @@ class ZooKeeperSession:
         host, _, port = address.rpartition(":")
         name = host.strip("[]")
         while True:
+            found: Sequence[str] = ()
             try:
                 async with asyncio.timeout(timeout_s):
+                    found = await self._names.addresses(name)
+                    found = sorted(found, key=self._silences.__getitem__)
                     return await ZooKeeperConnection.open(
-                        await self._names.addresses(name),
+                        found,
                         int(port),
                         self._identity,
                         timeout_ms=self._timeout_ms,
@@ -292,6 +298,9 @@ class ZooKeeperSession:
                         name=name,
                     )
             except SessionExpired:
+                if not self._identity.session_id:
+                    self._last_failure = f"{address}: it opens no session"
+                    return None
                 _log.warning("ZooKeeper session expired")
                 self._identity = SessionIdentity()
                 self._on_state(SessionState.EXPIRED)
@@ -307,7 +316,9 @@ class ZooKeeperSession:
                 return None
             except (OSError, ValueError, ConnectionLost, TimeoutError) as error:
                 # ValueError: no resolver takes such a name.
-                self._is_slow |= isinstance(error, TimeoutError)
+                if isinstance(error, TimeoutError):
+                    self._is_slow = True
+                    self._silences.update(found[:1])
                 why = why_lost(error, is_tls=self._tls is not None)
                 self._last_failure = f"{address}: {why}"
                 _log.debug("no connection to ZooKeeper at %s", self._last_failure)
@@ -319,11 +330,12 @@ class ZooKeeperSession:
         self.session_id = self._identity.session_id
         _log.info("connected to ZooKeeper, session %#x", self.session_id & (1 << 64) - 1)
         self._refused = None
+        self._silences.clear()
         self._may_send.set()
         self._on_state(SessionState.CONNECTED)
         await asyncio.wait((connection.ended,))
         self._connection, self._last_zxid = None, connection.last_zxid
         self._may_send.clear()
-        self._needs_sync = True
+        self._losses += 1
         _log.warning("ZooKeeper connection lost")
         self._on_state(SessionState.SUSPENDED)

@@ -30,6 +30,7 @@ LONG_TIMEOUT_MS = 60_000
 SILENCE_S = 1.0
 """The time after which a test gives up a server that says nothing."""
 CONNECTED = pack(">iiiqi", 37, 0, LONG_TIMEOUT_MS, 5, 16) + bytes(16) + b"\0"
+EXPIRED = pack(">iiiqi", 37, 0, 0, 0, 16) + bytes(16) + b"\0"
 
 FIRST_GET = pack(">ii", 1, 4)  # the first request, if it reads a node
 
@@ -115,6 +116,52 @@ async def test_a_name_of_several_servers_is_tried_again_when_one_of_them_is_dead
         assert timeouts == [10.0, 20.0]
         assert session.session_id == 5
         await session.close()
+
+
+@pytest.mark.parametrize("answers", [1, 9], ids=["one lookup", "all lookups"])
+async def test_an_address_that_says_nothing_is_not_the_first_of_its_name_again(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    """Though the name server, or what is known of its answers, may name it first each time."""
+    monkeypatch.setattr(zookeeper_session, "START_TIMEOUT_MS", LONG_TIMEOUT_MS)
+    loop = asyncio.get_running_loop()
+    look_up, asked = loop.getaddrinfo, 0
+
+    async def silent_first(name: str, port: int | None, **options: Any) -> Any:
+        nonlocal asked
+        if name != "zookeeper.test":
+            return await look_up(name, port, **options)
+        asked += 1
+        if asked > answers:
+            raise OSError("no name server")
+        found = [await look_up(each, port, **options) for each in ("127.0.0.2", "127.0.0.1")]
+        return [address for each in found for address in each]
+
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(loop, "getaddrinfo", silent_first)
+    port = (await server.start()).rpartition(":")[2]
+    async with await asyncio.start_server(says_nothing, "127.0.0.2", int(port)):
+        session = session_at(f"zookeeper.test:{port}")
+        timeouts = record_timeouts(session, monkeypatch, first_instead_s=SILENCE_S)
+        await session.start()
+        assert len(timeouts) == 2
+        await session.close()
+
+
+async def test_a_server_that_opens_no_session_is_left_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It answers at once that a session has expired which was not there."""
+    monkeypatch.setattr(zookeeper_session, "_RECONNECT_DELAY_MAX_S", 0.01)
+    states: list[SessionState] = []
+    async with service(EXPIRED) as name:
+        session = session_at(name, on_state=states.append)
+        timeouts = record_timeouts(session, monkeypatch)
+        await attempted(session, timeouts)
+    assert states == []
 
 
 def record_timeouts(
@@ -335,6 +382,19 @@ async def test_an_error_that_is_no_refusal_leaves_a_write_unknown(
     assert await outcome(session.read("get /x", wire.get("/x"))) is ErrorCode.METADATA_UNAVAILABLE
     assert (await session.read("get /x", wire.get("/x")))[0] == b"1"
     assert server.kinds == [MULTI, SYNC, SYNC, GET]
+
+
+async def test_a_read_beside_a_sync_that_fails_has_one_of_its_own(
+    server: ZooKeeperServer, session: ZooKeeperSession
+) -> None:
+    server.cut()
+    await until(lambda: len(server.greetings) == 2)
+    server.refuses = {SYNC: -7}
+    reads = [session.read("get /x", wire.get("/x")) for _ in range(2)]
+    first, second = await asyncio.gather(*reads, return_exceptions=True)
+    assert isinstance(first, FencelogError)
+    assert not isinstance(second, BaseException)
+    assert server.kinds == [SYNC, SYNC, GET]
 
 
 async def test_a_read_is_repeated_after_a_loss(

@@ -80,6 +80,7 @@ TESTS = {
         "read-back-at-a-server-that-lags",
         "read-back-without-a-sync",
         "sync-that-failed-is-enough",
+        "read-behind-a-sync-that-fails",
         "reads-go-back",
         "ended-session-tried-for-ever",
         "nobody-hears-of-the-end",

@@ -61,13 +61,13 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 SESSION,
                 "ZooKeeperSession._use",
-                "        self._needs_sync = True\n",
+                "        self._losses += 1\n",
                 "",
             ),
             Edit(
                 SESSION,
                 "ZooKeeperSession.write",
-                "            self._needs_sync = True\n",
+                "            self._losses += 1\n",
                 "",
             ),
         ),
@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 SESSION,
                 "ZooKeeperSession.write",
-                "            self._needs_sync = True\n",
+                "            self._losses += 1\n",
                 "",
             ),
         ),
@@ -93,8 +93,28 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 SESSION,
                 "ZooKeeperSession._sync",
-                "                self._needs_sync = True\n",
-                "                pass\n",
+                '            await connection.send(sync("/"))\n'
+                "            self._synced_losses = max(self._synced_losses, losses)\n",
+                "            self._synced_losses = losses\n"
+                '            await connection.send(sync("/"))\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "read-behind-a-sync-that-fails",
+        _STORE,
+        "A read leaves the sync to another one that is in flight, and fails.",
+        (
+            Edit(
+                SESSION,
+                "ZooKeeperSession._sync",
+                '            await connection.send(sync("/"))\n',
+                "            self._synced_losses = losses\n"
+                "            try:\n"
+                '                await connection.send(sync("/"))\n'
+                "            except BaseException:\n"
+                "                self._synced_losses = losses - 1\n"
+                "                raise\n",
             ),
         ),
     ),
