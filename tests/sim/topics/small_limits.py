@@ -11,7 +11,7 @@ from fencelog.api.subscriptions import replay
 from fencelog.broker.append import admission, producer_access, producer_table
 from fencelog.broker.background.sweep_core import is_garbage
 from fencelog.broker.dispatch import base
-from fencelog.broker.ledger_list import ledger_list, state_core, state_log
+from fencelog.broker.ledger_list import ledger_list, state_core, state_log, store
 from fencelog.broker.read import log_reader
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
@@ -39,9 +39,11 @@ FORGETFUL: Limits = (
     (log_reader, "TailCache", partial(TailCache, limit=1_000)),
     (BrokerReads.__init__, "__defaults__", (1_000,)),
     (base, "MAX_ACK_RANGES", 3),
+    (store, "MAX_COMMIT_BYTES", 0),
 )
 """Brokers keep a message or two in memory: all others come from bookies, ledger by ledger; and few
-ranges of acknowledged messages, beyond which nothing new is delivered."""
+ranges of acknowledged messages, beyond which nothing new is delivered. No close of a ledger fits
+one commit with the list: it is made before."""
 
 REPLAYED_SOON: Limits = ((replay, "_CONFIG", SubscriptionConfig(lease_ms=300)),)
 """What a replay has leased, and left, is there for the next one."""
