@@ -80,8 +80,9 @@ class Read:
         Raises FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
         request = read_request(exchange)
-        is_at_tail = request.start is NamedPosition.LATEST and request.wait_ms > 0
-        tail_read = TailRead() if is_at_tail else None
+        is_poll = request.wait_ms > 0 and request.media_type != EVENT_STREAM
+        is_tail_read = is_poll and request.start is NamedPosition.LATEST
+        tail_read = TailRead() if is_tail_read else None
 
         async def local(log: PartitionLog) -> None:
             if request.topic_id is not None and request.topic_id != log.topic_id:
