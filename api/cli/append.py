@@ -93,17 +93,19 @@ def append(
 def _report(summary: Summary, topic: str) -> None:
     """Print what was appended, and end with EXIT_INTERRUPTED if it is not all. Where stdout does
     not take it, it is said with the error: the messages are there all the same."""
-    appended = f"appended {summary.appended} to {topic}"
+    appended, code = f"appended {summary.appended} to {topic}", 0
     try:
         typer.echo(appended)
     except OSError as error:
         drop_output()
         complain(f"{appended}, but stdout cannot be written: {error.strerror}")
-        raise typer.Exit(EXIT_ERROR) from None
+        code = EXIT_ERROR
     if summary.left_out:
         complain(summary.left_out)
     if summary.interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
+        code = EXIT_INTERRUPTED
+    if code:
+        raise typer.Exit(code)
 
 
 def _size_of(file: Path) -> float | None:

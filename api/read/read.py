@@ -80,7 +80,8 @@ class Read:
         Raises FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
         request = read_request(exchange)
-        is_poll = request.wait_ms > 0 and request.media_type != EVENT_STREAM
+        waits = request.wait_ms > 0 and exchange.method != "HEAD"
+        is_poll = waits and request.media_type != EVENT_STREAM
         is_tail_read = is_poll and request.start is NamedPosition.LATEST
         tail_read = TailRead() if is_tail_read else None
 
@@ -129,14 +130,17 @@ class Read:
         now_s = asyncio.get_running_loop().time
         begin_s = now_s()
         try:
-            await self._answer_from(start, limits, exchange, source, request, target)
-        except FencelogError as error:  # before anything was sent
+            try:
+                await self._answer_from(start, limits, exchange, source, request, target)
+            except FencelogError as error:  # of a trim: before anything was sent
+                start = await start_after_trim(source, request, error)
+                left_ms = max(0, limits.wait_ms - int((now_s() - begin_s) * 1000))
+                limits = limits._replace(wait_ms=left_ms)
+                await self._answer_from(start, limits, exchange, source, request, target)
+        except FencelogError as error:
             if tail_read is not None and error.code in LET_GO:
                 tail_read.offset = start
-            start = await start_after_trim(source, request, error)
-            left_ms = max(0, limits.wait_ms - int((now_s() - begin_s) * 1000))
-            limits = limits._replace(wait_ms=left_ms)
-            await self._answer_from(start, limits, exchange, source, request, target)
+            raise
 
     async def _answer_from(
         self,

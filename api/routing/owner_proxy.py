@@ -17,7 +17,7 @@ from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import OwnerLost
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -53,15 +53,19 @@ class TailRead:
         changed = [(name, self.offset if name == "from" else value) for name, value in pairs]
         return urlencode(changed).encode()
 
-    def tell(self, error: FencelogError) -> None:
-        """Have the broker that forwarded the read here know where it began."""
-        if self.offset is not None:
-            error.extra[_START] = self.offset
+    def told(self, error: FencelogError) -> FencelogError:
+        """Return the error with which the broker that forwarded the read here learns where it
+        began. Other requests may have the same ``error``."""
+        if self.offset is None or error.code is not ErrorCode.NOT_OWNER:
+            return error
+        told = copy_of(error)
+        told.extra[_START] = self.offset
+        return told
 
     def learn(self, error: FencelogError) -> None:
         """Take what the owner that was asked has told."""
         found = error.extra.get(_START)
-        if isinstance(found, int):
+        if self.offset is None and isinstance(found, int):
             self.offset = found
 
 
@@ -141,7 +145,7 @@ class OwnerProxy:
             except FencelogError as error:
                 if error.code is not ErrorCode.NOT_OWNER or not _is_movable(exchange):
                     if tail_read is not None:
-                        tail_read.tell(error)
+                        raise tail_read.told(error) from error
                     raise
                 url = owner_url(error)
             else:

@@ -51,12 +51,16 @@ class BrokerDirectory:
         METADATA_UNKNOWN."""
         self._fields["started_us"] = self._host.now_us()
         own = f"{LOADS_PATH}/{self.own_id}"
-        self._load_node = await Registration.start(self._store, own, self._published.encode())
-        self._registration = await Registration.start(
-            self._store, f"{BROKERS_PATH}/{self.own_id}", self._value()
-        )
-        await self._brokers.start()
-        await self._loads.start()
+        try:
+            self._load_node = await Registration.start(self._store, own, self._published.encode())
+            self._registration = await Registration.start(
+                self._store, f"{BROKERS_PATH}/{self.own_id}", self._value()
+            )
+            await self._brokers.start()
+            await self._loads.start()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Remove the broker from the directory."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.api.routing.owner_proxy import OwnerProxy
+from fencelog.api.routing.owner_proxy import OwnerProxy, TailRead
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -68,3 +68,19 @@ async def test_what_a_lost_log_certainly_did_not_is_done_by_the_next_owner(
     request = Request(broker, refused)
     assert await request.at_owner() == "served"
     assert request.served == 2
+
+
+def test_what_a_read_tells_is_not_told_to_others() -> None:
+    """All that wait for the same opening of a partition get the same error."""
+    shared = FencelogError(ErrorCode.NOT_OWNER, "owned by b", url="http://b")
+    one, other, new = TailRead(), TailRead(), TailRead()
+    one.offset, other.offset = 15, 12
+    assert one.told(shared).extra == {"url": "http://b", "start_offset": 15}
+    assert new.told(shared) is shared
+    assert shared.extra == {"url": "http://b"}
+    for read in (new, other):
+        read.learn(one.told(shared))
+    assert (new.offset, other.offset) == (15, 12)
+    assert new.query(b"from=latest&wait=3&as=base64") == b"from=15&wait=3&as=base64"
+    gone = FencelogError(ErrorCode.TOPIC_NOT_FOUND, "gone")
+    assert one.told(gone) is gone
