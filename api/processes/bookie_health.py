@@ -16,8 +16,9 @@ class BookieHealth:
 
     A bookie that is read-only is well: it serves reads, and its registration says that it takes no
     adds. One in limbo serves, too, but is not ready: as long as it lacks copies, no other bookie
-    should be stopped. The metadata store does not count, unless it says that the registration is
-    gone: its outage is no fault of any bookie.
+    should be stopped. (It lacks none of ledgers that only others are to have.) The metadata store
+    does not count, unless it says that the registration is gone: its outage is no fault of any
+    bookie.
     """
 
     def __init__(self, bookie: Bookie) -> None:
@@ -42,7 +43,7 @@ class BookieHealth:
             raise FencelogError(
                 ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {bookie_id} is not registered: none finds it"
             )
-        in_limbo = sum(len(shard.states.in_limbo) for shard in self._bookie.shards)
+        in_limbo = sum(shard.states.lacking for shard in self._bookie.shards)
         if in_limbo:
             raise FencelogError(
                 ErrorCode.LEDGER_IN_LIMBO,

@@ -92,6 +92,9 @@ class LedgerStates:
         self._deleted = 0
         self.in_limbo: set[int] = set()
         """The ledgers in limbo, kept separately because there may be a million others."""
+        self.strangers: set[int] = set()
+        """Those of them that belong to other bookies only, as far as is known: nothing is missing
+        here. An entry that a later change gives to this bookie is sent to it, and not forgotten."""
         self._dirty: set[int] = set()
         self.changed: Callable[[int], None] = self._dirty.add
         """The note that the state of a known ledger changes now; a deleted one's never does."""
@@ -109,6 +112,11 @@ class LedgerStates:
         """Return the number of ledgers that are not deleted."""
         return len(self._states) - self._deleted
 
+    @property
+    def lacking(self) -> int:
+        """Return the number of ledgers of which copies may be missing here."""
+        return len(self.in_limbo) - len(self.strangers)
+
     def change(self, ledger_id: int) -> BookieLedgerState:
         """Return the state of a ledger, created if it is new, to be changed by the caller now."""
         self._dirty.add(ledger_id)
@@ -125,18 +133,25 @@ class LedgerStates:
         state.limbo = on
         state.fenced = state.fenced or on
         (self.in_limbo.add if on else self.in_limbo.discard)(ledger_id)
+        self.strangers.discard(ledger_id)
         return state
+
+    def set_stranger(self, ledger_id: int, on: bool) -> None:
+        """Note whether a ledger in limbo belongs to other bookies only. Nothing else changes: what
+        is asked of it stays unknown."""
+        (self.strangers.add if on else self.strangers.discard)(ledger_id)
 
     def remove(self, ledger_id: int, *, deleted: bool) -> BookieLedgerState:
         """Mark the ledger's entries for removal with the next flush. ``deleted``: a tombstone
-        stays, for ever; else the ledger is in limbo, for a client with old metadata may still ask
-        for it."""
+        stays, for ever; else other bookies have the ledger, and it is in limbo here, for a client
+        with old metadata may still ask for it."""
         state = self.change(ledger_id)
         state.fenced = state.removing = True
         state.removals += 1
         self._deleted += deleted and not state.deleted
         state.deleted = state.deleted or deleted
         self.set_limbo(ledger_id, not state.deleted)
+        self.set_stranger(ledger_id, not state.deleted)
         state.last_entry = state.lac = state.reported_lac = -1
         self._removed.add(ledger_id)
         return state

@@ -57,6 +57,7 @@ class Garbage:
         *,
         doubt: Doubt,
         entry_log_bytes: int,
+        sharers: int,
         on_damage: OnDamage,
     ) -> None:
         self._bookie = bookie
@@ -69,6 +70,7 @@ class Garbage:
             file_bytes=entry_log_bytes,
             spare_bytes=self._spare_bytes,
             must_stop=lambda: self._is_suspended,
+            sharers=sharers,
         )
         self._files = [
             FileGarbage(shard, io_thread, limits, on_damage=on_damage) for shard in bookie.shards

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fencelog.bookie.disk.port import IoThread
+from fencelog.bookie.disk.space import part_of
 from fencelog.bookie.engine.shard import Shard
 from fencelog.bookie.format.records import FILE_HEADER_BYTES
 from fencelog.bookie.gc.core import LogFile, dead_files, next_round, sparse_files
@@ -50,12 +51,14 @@ is."""
 class FileLimits:
     """The limits of compaction. At most ``bytes_per_s`` are copied, into files of ``file_bytes``;
     ``spare_bytes`` returns how much has to stay free beside old and new files; ``must_stop`` tells
-    whether to stop copying."""
+    whether to stop copying. ``sharers`` bookies compact on the same disk, all at once when it is
+    full: each copies into its part of the free space."""
 
     bytes_per_s: int
     file_bytes: int
     spare_bytes: Callable[[], int]
     must_stop: Callable[[], bool]
+    sharers: int = 1
 
 
 class FileGarbage:
@@ -162,7 +165,8 @@ class FileGarbage:
         return live
 
     def _space(self) -> int:
-        return self._place.disk.space(self._place.directory).free_bytes
+        space = self._place.disk.space(self._place.directory)
+        return part_of(space, self._limits.sharers).free_bytes
 
     # -- removal -------------------------------------------------------------------------------
 

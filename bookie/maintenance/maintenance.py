@@ -85,6 +85,7 @@ async def maintenance(
             settings.garbage,
             doubt=OtherCopies(bookie, bookies).doubt,
             entry_log_bytes=config.entry_log_bytes,
+            sharers=config.sharers,
             on_damage=integrity.on_damage,
         )
         stack.callback(collector.close)

@@ -182,7 +182,10 @@ class Integrity:
             removals = state.removals
             metadata, version = await self._ledgers.get(ledger_id)
             self._copies.check_key(metadata)
-            match limbo_status(metadata, self._bookie.bookie_id):
+            status = limbo_status(metadata, self._bookie.bookie_id)
+            is_stranger = status is LimboStatus.NOT_MEMBER
+            self._bookie.shard(ledger_id).states.set_stranger(ledger_id, is_stranger)
+            match status:
                 case LimboStatus.NOT_MEMBER:
                     raise PutOff(
                         LimboStatus.NOT_MEMBER.value,

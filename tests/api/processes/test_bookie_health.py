@@ -111,6 +111,21 @@ async def test_a_bookie_in_limbo_works_but_is_waited_for(served: Served) -> None
     assert await served.codes() == ("ok", "ok")
 
 
+async def test_a_bookie_lacks_nothing_of_a_ledger_that_only_others_are_to_have(
+    served: Served,
+) -> None:
+    """It would be waited for as long as the ledger is there."""
+    served.bookie.fence_forgotten(7)
+    states = served.bookie.shard(7).states
+    states.set_stranger(7, True)
+    assert await served.codes() == ("ok", "ok")
+    served.bookie.fence_forgotten(8)
+    assert await served.codes() == ("ok", "ledger_in_limbo")
+    states.set_limbo(7, True)  # as after a lost disk
+    await served.bookie.clear_limbo(8)
+    assert await served.codes() == ("ok", "ledger_in_limbo")
+
+
 async def test_an_outage_of_metadata_is_not_its_fault_but_a_lost_registration_is(
     served: Served,
 ) -> None:

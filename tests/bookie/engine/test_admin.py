@@ -73,6 +73,7 @@ async def test_status_says_what_the_bookie_is(
         "read_only_since_us": None,
         "ledgers": 2,
         "ledgers_in_limbo": 1,
+        "ledgers_of_others": 0,
         "gc": {"runs": 4},
     }
 

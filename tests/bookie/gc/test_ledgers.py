@@ -147,6 +147,7 @@ async def test_a_closed_ledger_that_others_hold_goes_after_the_grace_time(scene:
     assert await scene.garbage.collect() == [3]
     assert await scene.answer(3) is ErrorCode.LEDGER_IN_LIMBO
     shard = scene.bookie.shards[0]
+    assert (shard.states.in_limbo, shard.states.lacking) == ({3}, 0)
 
     def is_gone() -> bool:
         shard.flusher.request()  # nothing while an earlier flush runs

@@ -427,3 +427,11 @@ async def test_a_ledger_that_names_the_bookie_no_more_stays_in_limbo(tmp_path: P
         assert waiting(integrity) == [(closed.ledger_id, "stranger", None, [])]
         assert limbo(bookie, closed.ledger_id)
         assert integrity.status()["copied_entries"] == 0
+        states = bookie.shard(closed.ledger_id).states
+        assert states.lacking == 0
+        _, version = await cluster.ledgers.get(closed.ledger_id)
+        await cluster.ledgers.update(closed, version)  # it is a member again
+        await integrity._check_now({})
+        await integrity.check()
+        assert not limbo(bookie, closed.ledger_id)
+        assert (states.in_limbo, states.strangers) == (set(), set())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fencelog.bookie.disk.posix import PosixDisk
@@ -31,14 +32,22 @@ class Logs:
         self.damage: list[StoredRun] = []
         self.spare_bytes = 0
         self.is_suspended = False
-        limits = FileLimits(
+        self.limits = FileLimits(
             bytes_per_s=1 << 40,
             file_bytes=FILE_BYTES,
             spare_bytes=lambda: self.spare_bytes,
             must_stop=lambda: self.is_suspended,
         )
-        self.garbage = FileGarbage(
-            self.shard, io_thread, limits, on_damage=lambda run, error: self.damage.append(run)
+        self.io_thread = io_thread
+        self.garbage = self.collector(sharers=1)
+
+    def collector(self, *, sharers: int) -> FileGarbage:
+        """Return a collector of these files, one of so many that collect on this disk at once."""
+        return FileGarbage(
+            self.shard,
+            self.io_thread,
+            replace(self.limits, sharers=sharers),
+            on_damage=lambda run, error: self.damage.append(run),
         )
 
     async def begin_flush(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fencelog.bookie.disk.port import DiskSpace
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, decode_file_header
 from fencelog.bookie.storage.entry_log import decode_footer, entry_log_name
@@ -192,6 +193,26 @@ async def test_compaction_leaves_the_space_that_others_need(logs: Logs) -> None:
         await logs.garbage.collect(MAJOR)
     assert set(before) <= set(logs.names)
     logs.spare_bytes = 0
+    await logs.garbage.collect(MAJOR)
+    assert not set(before) & set(logs.names)
+
+
+async def test_each_of_several_bookies_on_a_disk_compacts_into_its_part_of_the_space(
+    logs: Logs, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk has all of them compact at once, and flushes need what is left."""
+    await logs.fill(range(1, 11))
+    await logs.remove(range(1, 10))
+    await logs.garbage.collect(0.0)
+    before = logs.names
+    smallest = min((await logs.garbage._live_bytes()).values())
+    space = DiskSpace(1 << 40, smallest * 3 // 2)
+    monkeypatch.setattr(logs.shard.storage.entry_logs.disk, "space", lambda path: space)
+    one_of_three = logs.collector(sharers=3)
+    with pytest.raises(FencelogError, match=f"{space.free_bytes // 3} bytes free are too few"):
+        await one_of_three.collect(MAJOR)
+    one_of_three.close()
+    assert set(before) <= set(logs.names)
     await logs.garbage.collect(MAJOR)
     assert not set(before) & set(logs.names)
 
