@@ -6,10 +6,11 @@ With arguments it is pytest. What waits for processes, timeouts and disks, and n
 it asks for one, runs in ``WAITING`` lanes: two parts at a time, the longest first. (With three, two
 cores had up to fifteen processes that wanted to run, and Spark gives up a Python worker that takes
 more than 10 s to begin.) What only computes (simulator, crash images, house rules, stories of the
-protocol) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each
-part lists its slowest tests, and shows its output, and the CPU time of all its processes, when it
-has ended. Batch reads from Spark are tested a second time, on the oldest Spark that is supported
-(``make oldest-spark``).
+protocol) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. When
+such a lane has nothing left and Spark has ended, the drills run there: the third part that waits
+has the core that nothing computes on. Each part lists its slowest tests, and shows its output, and
+the CPU time of all its processes, when it has ended. Batch reads from Spark are tested a second
+time, on the oldest Spark that is supported (``make oldest-spark``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,6 +104,11 @@ class Suite:
             return 1
         return self.run(str(OLDEST_SPARK), *ON_SPARK) or code
 
+    def run_after(self, before: Future[int], *command: str) -> int:
+        """Exit code of a part that begins when another has ended, however that ended."""
+        before.exception()
+        return self.run(*command)
+
     def close(self) -> None:
         """Begin no part any more, and end those that still run."""
         self.is_over = True
@@ -118,15 +124,16 @@ def run_whole() -> int:
         ThreadPoolExecutor(COMPUTING) as computing,
         closing(suite),
     ):
+        spark = waiting.submit(suite.run_spark)
         parts = [
-            waiting.submit(suite.run_spark),
+            spark,
             waiting.submit(suite.run, *WHOLE, *SERVICES),
             waiting.submit(suite.run, *WHOLE, *OTHERS),
             waiting.submit(suite.run, *WHOLE, *COMMANDS, *TYPED),
             waiting.submit(suite.run, *WHOLE, *PROCESSES, *without(DRILLS)),
-            waiting.submit(suite.run, *WHOLE, *DRILLS),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *SIMULATED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED, *without(TYPED)),
+            computing.submit(suite.run_after, spark, *WHOLE, *DRILLS),
         ]
         return max(abs(part.result()) for part in parts)
 

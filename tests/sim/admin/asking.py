@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fencelog.broker.broker import Broker
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.sim.oracle.log_history import LogHistory
 from tests.sim.topics.brokers import BrokerMachine, Unanswered, Unreached
 from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 
@@ -43,3 +44,15 @@ class Asking:
 
     def wander(self) -> None:
         self._machine = self._clients.some_broker(self._chance)
+
+    def stray(self, log: LogHistory) -> bool:
+        """Go to an owner that was replaced and does not know it yet. False: there is none."""
+        return self._go(self._clients.previous_owner(log))
+
+    def follow(self, log: LogHistory) -> bool:
+        """Go to the newest owner. False: it has not opened the log yet."""
+        return self._go(self._clients.newest_owner(log))
+
+    def _go(self, machine: BrokerMachine | None) -> bool:
+        self._machine = machine or self._machine
+        return machine is not None

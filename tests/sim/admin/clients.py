@@ -124,8 +124,8 @@ class Writer:
             await asyncio.sleep(pause_ms / 1000)
             if self._clients.is_over.is_set():
                 break
-            if self._plan.wanders and self._chance.random() < self._plan.wanders:
-                self._asking.wander()
+            if self._plan.strays and not self._goes_to_an_owner():
+                continue
             if self._plan.conditions == "claim":
                 await self._write_alone()
             elif self._plan.conditions == "routed":
@@ -133,6 +133,17 @@ class Writer:
             else:
                 await self._write()
         await self._release()
+
+    def _goes_to_an_owner(self) -> bool:
+        """Go to the newest owner, or to one that was replaced. False: there is none, and no other
+        broker is to hear of it."""
+        topic = self._edge.incarnations.living
+        if topic is None:
+            return False
+        log = self._edge.incarnations.log(topic.topic_id, self._plan.partition)
+        if self._chance.random() < self._plan.strays:
+            return self._asking.stray(log)
+        return self._asking.follow(log)
 
     async def _write(self) -> None:
         """Once, or under a key until it is there."""

@@ -69,6 +69,9 @@ class Operator:
             return
         for _ in range(TRIES):
             asking.wander()
+            if step.kind == "fence, newest" and not self._follows(asking, step):
+                await asyncio.sleep(chance.uniform(0, RETRY_PAUSE_S))
+                continue
             await asking.ask(partial(self._step, step))
             if asking.error is None or self._clients.is_over.is_set():
                 return
@@ -82,6 +85,12 @@ class Operator:
                 ErrorCode.ALREADY_EXISTS,
             ):
                 return
+
+    def _follows(self, asking: Asking, step: AdminStep) -> bool:
+        topic = self._edge.incarnations.living
+        return topic is not None and asking.follow(
+            self._edge.incarnations.log(topic.topic_id, step.partition)
+        )
 
     async def _post(self, routes: Routes, chance: Random, step: AdminStep) -> None:
         """Have it done through the routes of any broker."""
@@ -153,7 +162,7 @@ class Operator:
                 await edge.trim(step.partition, size, broker)
             case "terminate":
                 await edge.terminate(step.partition, broker)
-            case "fence":
+            case "fence" | "fence, newest":
                 await edge.fence(step.partition, token_of(step), broker)
             case "compact":
                 instance, _ = await edge.open(broker, step.partition)

@@ -19,6 +19,7 @@ from tests.sim.plan.admin_staged import STAGED
 from tests.sim.plan.admin_stories import STORIES, UNSUBSCRIBED, UNSUBSCRIBED_SHARE, Story
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_forwards import CUT_ANSWERS
+from tests.sim.plan.topic_owners import BROKERS, usurpers
 from tests.sim.plan.topic_plan import TOPIC_TARGETS, ReaderPlan, late_servers
 
 DAY_MS = 24 * 3600 * 1000
@@ -36,7 +37,18 @@ def draw_admin_plan(seed: int) -> AdminPlan:
     for every, at, staged in STAGED:
         if seed % every == at:
             story = staged
-    return with_breaks(with_removals(_Draw(Random(f"admin plan {seed}"), story).plan(seed)))
+    plan = _Draw(Random(f"admin plan {seed}"), story).plan(seed)
+    return with_breaks(with_removals(with_replaced_owners(plan)))
+
+
+def with_replaced_owners(plan: AdminPlan) -> AdminPlan:
+    """The same plan, with owners that are replaced, one after the other, where writers look for
+    those that do not know it yet."""
+    if not any(writer.strays for writer in plan.writers):
+        return plan
+    plan = replace(plan, brokers=BROKERS)
+    faults = usurpers(Random(f"admin owners {plan.seed}"), plan)
+    return replace(plan, faults=(*plan.faults, *faults))
 
 
 def with_breaks(plan: AdminPlan) -> AdminPlan:
@@ -141,7 +153,7 @@ class _Draw:
             tuple(random.choice((0, 0, 1, 3)) for _ in range(random.choice((1, 1, 2, 3)))),
             random.choice(story.conditions),
             random.choice(story.releases),
-            wanders=story.wanders,
+            strays=story.strays,
             insists=story.insists,
         )
 

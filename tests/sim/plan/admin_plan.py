@@ -32,6 +32,7 @@ STEPS = (
     "trim",
     "terminate",
     "fence",
+    "fence, newest",
     "compact",
     "sweep",
     "sweep, held",
@@ -40,7 +41,8 @@ STEPS = (
 """The steps of an operator. ``recreate``: delete the topic, then create one of its name;
 ``subscribe, die``: the broker dies when it has registered the subscription, before there is a
 cursor; ``unsubscribe, unheard``: the delete does not reach the metadata store, without notice;
-``sweep, held``: the sweep's listing of the ids of topics takes long."""
+``fence, newest``: at the broker that has taken the log over last; ``sweep, held``: the sweep's
+listing of the ids of topics takes long."""
 
 ADMIN_EVENTS = (
     "deleting",
@@ -72,10 +74,10 @@ class AdminStep:
 class WriterPlan:
     """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``routed``: likewise,
     now and later, to the partition that the key finds; ``claim``: it holds the partition while it
-    writes. ``releases``: how often it gives the partition up after it has
-    written; ``removes``: … it removes a key instead of giving it a message; ``wanders``: … it
-    goes to another broker though the last one answered; ``insists``: … it sends again, by a claim
-    that may be over, what was not written, and what was."""
+    writes. ``releases``: how often it gives the partition up after it has written; ``removes``: …
+    it removes a key instead of giving it a message; ``strays``: … it goes to an owner that was
+    replaced, and otherwise to the newest one; ``insists``: … it sends again, by a claim that may be
+    over, what was not written, and what was."""
 
     machine: str
     partition: int
@@ -85,7 +87,7 @@ class WriterPlan:
     conditions: str
     releases: float
     removes: float = 0.0
-    wanders: float = 0.0
+    strays: float = 0.0
     insists: float = 0.0
 
 

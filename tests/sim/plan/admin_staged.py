@@ -182,24 +182,26 @@ WAITING = Story(
 the state log."""
 
 UNAWARE = Story(
-    first=("fence",),
-    steps=("fence",),
-    step_counts=(2, 4),
+    first=("fence, newest",),
+    steps=("fence, newest",),
+    step_counts=(16, 20),
     events=("takeover",),
-    conditions=("claim", "claim", "none"),
+    conditions=("none", "none", "claim"),
     groups=(0,),
     retention=0.0,
-    usurpers=(8, 12),
+    usurpers=(0,),
     faults=("answers lost",),
     fault_counts=(0, 1),
     rolls=(1000,),
-    pauses_ms=(20, 60),
-    writers=(1, 2),
-    early=0.9,
+    pauses_ms=(100, 200),
+    writers=(4, 5),
+    lengths_ms=(3_000,),
+    early=0.5,
+    delays_ms=(5, 20, 50),
     partitions=(1,),
     writes_elsewhere=0.0,
     steps_elsewhere=0.0,
-    wanders=0.5,
+    strays=0.5,
 )
 """Who may append changes at an owner, and then the one before it is asked, which does not know that
 it was replaced."""

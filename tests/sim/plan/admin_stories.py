@@ -67,8 +67,9 @@ class Story:
     """The way from brokers to one of the bookies takes long, all the time."""
     posts: bool = False
     """Changes of partitions go through the routes of any broker, whose connections break."""
-    wanders: float = 0.0
-    """How often a writer goes to another broker though the last one answered."""
+    strays: float = 0.0
+    """How often a writer goes to an owner that was replaced, and otherwise to the newest one; 0: it
+    stays where it is answered."""
     releases: tuple[float, ...] = (0.02, 0.1, 0.4)
     """How often a writer gives the partition up after it has written."""
     insists: float = 0.0

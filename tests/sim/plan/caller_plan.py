@@ -148,9 +148,9 @@ def _silent_amid(random: Random, plan: CallPlan) -> CallPlan:
         Fault(Moment("start", 0, 300), "slow bookie", f"b{n + 1}", SILENCE_MS, 0.05)
         for n in range(plan.bookies)
     ]
-    brokers = random.sample(["k1", "k2", "k3"], 2)
+    brokers = ("k1", random.choice(("k2", "k3")))  # k1 has the first partition
     first, count = plan.callers[0], len(plan.callers)
-    more = [replace(first, machine=f"c{count + n + 1}") for n in range(2)]
+    more = [replace(first, machine=f"c{count + n + 1}") for n in range(4)]
     kinds = (random.choice(SILENT), random.choice((*SILENT, "believe", "believe")))
     gone = [
         Fault(

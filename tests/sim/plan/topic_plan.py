@@ -53,6 +53,9 @@ class ProducerPlan:
     restarts: float
     over_http: bool = False
     """True if it sends over HTTP to brokers, which forward what belongs to others."""
+    follows: bool = False
+    """True if it goes to each new owner at once, so that the previous one gets nothing that would
+    tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class ReaderPlan:
     partition: int
     moment: Moment
     max_messages: int
+    strays: bool = False
+    """True if it asks any broker, each time, for what comes after all that is known."""
 
 
 @dataclass(frozen=True, slots=True)

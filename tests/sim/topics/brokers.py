@@ -21,7 +21,7 @@ from fencelog.broker.partition.ownership import Owner, Ownership
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metastore.port import Change
+from fencelog.ledgers.metastore.port import Change, Versioned, Watch
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process, ProcessLost
@@ -86,6 +86,8 @@ class BrokerMachine:
         """Where its process takes HTTP requests."""
         self.is_held_down = False
         self.believes = False
+        self.watches: list[_BlindWatch] = []
+        """The watches of owner nodes in the present process."""
         self.answers_lost = 0.0
         """The share of answers that do not come back."""
         self.skew_us = 0
@@ -126,10 +128,12 @@ class BrokerMachine:
 
     def doubt(self) -> None:
         """Believe no more: look at the owner nodes of what is open here, and of what is being
-        opened as soon as it is: nobody has claimed those."""
+        opened as soon as it is: nobody has claimed those. And hear what watches have to say."""
         self.believes = False
         broker, process = self.broker, self.process
         if broker is not None and process is not None and process.is_alive:
+            for watch in list(self.watches):
+                process.spawn(watch.look())
             for slot in broker._slots.values():
                 if slot.is_here:
                     process.spawn(_doubted(slot))
@@ -313,10 +317,52 @@ async def _unloaded(broker: Broker, partition: int) -> None:
         await broker.unload(TOPIC, partition)
 
 
+class _BlindWatch:
+    """A watch of an owner node, which says nothing as long as its machine believes: a broker that
+    hears that a node is not its own looks at once whether its log was taken over."""
+
+    def __init__(
+        self, machine: BrokerMachine, callback: Callable[[Versioned | None], None]
+    ) -> None:
+        self._machine = machine
+        self._callback = callback
+        self._unseen: list[Versioned | None] = []
+        self.watch: Watch | None = None
+        machine.watches.append(self)
+
+    def see(self, node: Versioned | None) -> None:
+        if self._machine.believes:
+            self._unseen = [node]
+        else:
+            self._callback(node)
+
+    async def look(self) -> None:
+        """Say the newest of what was not said."""
+        unseen, self._unseen = self._unseen, []
+        for node in unseen:
+            self.see(node)
+
+    def close(self) -> None:
+        self._unseen = []
+        if self in self._machine.watches:
+            self._machine.watches.remove(self)
+        if self.watch is not None:
+            self.watch.close()
+
+
 def believe(broker: Broker, machine: BrokerMachine) -> None:
     """Let the broker ignore owner nodes from now on, whenever its machine ``believes``."""
     ownership = broker._services.ownership
     claiming, claim, get = ownership.claiming, ownership.claim, ownership.get
+    watch = ownership.watch
+    machine.watches = []
+
+    def watching(
+        topic_id: str, partition: int, callback: Callable[[Versioned | None], None]
+    ) -> _BlindWatch:
+        blind = _BlindWatch(machine, callback)
+        blind.watch = watch(topic_id, partition, blind.see)
+        return blind
 
     def looking_away(
         look: Callable[[str, int], Awaitable[Owner | None]],
@@ -332,4 +378,5 @@ def believe(broker: Broker, machine: BrokerMachine) -> None:
     replaced: Any = ownership
     replaced.claiming = claimed
     replaced.claim, replaced.get = looking_away(claim), looking_away(get)
+    replaced.watch = watching
     assert isinstance(ownership, Ownership)

@@ -7,6 +7,7 @@ given, in the broker's process, whether or not they reach the client.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
@@ -90,6 +91,23 @@ class Clients:
             return self._brokers[error.url.removeprefix("http://")]
         return self.some_broker(chance)
 
+    def newest_owner(self, log: LogHistory) -> BrokerMachine | None:
+        """Return the broker that has taken the log over last and has it open still; None: none."""
+        return self._owner(log, lambda epoch: epoch == log.newest_epoch)
+
+    def previous_owner(self, log: LogHistory) -> BrokerMachine | None:
+        """Return a broker that was replaced and does not know it yet; None: none."""
+        return self._owner(log, lambda epoch: epoch < log.newest_epoch)
+
+    def _owner(self, log: LogHistory, is_sought: Callable[[int], bool]) -> BrokerMachine | None:
+        for machine in self._brokers.values():
+            if machine.broker is None:
+                continue
+            instance = machine.broker.open_log(TOPIC, log.partition)
+            if instance is not None and is_sought(instance.epoch):
+                return machine
+        return None
+
     # -- readers ---------------------------------------------------------------------------------
 
     async def read(self, plan: ReaderPlan) -> None:
@@ -99,6 +117,8 @@ class Clients:
         await self._moments.wait(plan.moment)
         machine = self.some_broker(chance)
         while not self.is_over.is_set():
+            if plan.strays:
+                offset, machine = log.known_end, self.some_broker(chance)
             try:
                 result = await machine.ask(partial(read_some, log, offset, plan.max_messages))
             except (FencelogError, Unreached, Unanswered) as error:

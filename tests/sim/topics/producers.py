@@ -56,6 +56,11 @@ class Producer:
                 break
             if chance.random() < plan.wanders:
                 self._machine = self._clients.some_broker(chance)
+            if plan.follows:
+                newest = self._clients.newest_owner(self._log)
+                if newest is None:
+                    continue
+                self._machine = newest
             if chance.random() < plan.restarts:
                 self._restart()
             if plan.conditions in ("sequence", "key"):
