@@ -151,10 +151,12 @@ class SqliteTree:
             versions = [self._make(change, owner) for change in changes]
         except FencelogError:
             self._connection.execute("ROLLBACK TO changes")
+            self._connection.execute("RELEASE changes")
             del self._changed[known:]
             raise
-        finally:
-            self._connection.execute("RELEASE changes")
+        # Not after another error: where SQLite has rolled everything back there is no savepoint any
+        # more, and the complaint about that would hide why.
+        self._connection.execute("RELEASE changes")
         return versions
 
     def children(self, path: str) -> list[str]:

@@ -1,0 +1,42 @@
+"""The tree of the SQLite store where the disk is full: SQLite itself refuses pages beyond a limit,
+and rolls back as it does then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import Create
+from fencelog.ledgers.metastore.sqlite_tree import SqliteTree
+
+TOO_LARGE = bytes(200_000)
+"""A value for which there is no space."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[SqliteTree]:
+    """Yield a tree with the node ``/a`` and space for small changes only."""
+    tree = SqliteTree.open(tmp_path / "metadata.sqlite")
+    tree.run([lambda tree: tree.create("/a", b"old", 0)])
+    (pages,) = tree._connection.execute("PRAGMA page_count").fetchone()
+    tree._connection.execute(f"PRAGMA max_page_count = {pages + 10}")
+    yield tree
+    tree.close()
+
+
+def code(result: object) -> ErrorCode | None:
+    return result.code if isinstance(result, FencelogError) else None
+
+
+def test_a_disk_that_is_full_amid_several_changes_passes(tree: SqliteTree) -> None:
+    """SQLite has rolled back the savepoint with everything else."""
+    changes = [Create("/b", b""), Create("/c", TOO_LARGE)]
+    (refused,), changed = tree.run([lambda tree: tree.commit(changes, 0)])
+    assert code(refused) is ErrorCode.METADATA_UNAVAILABLE
+    assert changed == []
+    (versions,), changed = tree.run([lambda tree: tree.commit([Create("/b", b"")], 0)])
+    assert changed == ["/b"]
+    assert tree.get("/b").version == versions[0]
