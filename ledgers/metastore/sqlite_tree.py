@@ -89,8 +89,9 @@ class SqliteTree:
         """Run operations as one transaction; results are values or FencelogErrors, in order.
 
         The second list names the nodes that changed. An operation that fails leaves no trace; when
-        the commit fails, all of them fail. After any failure but a full disk the state of the file
-        is unknown, and a failed fsync must not be repeated: the tree stays failed.
+        the commit fails, all of them fail. Where the disk is full, each is run alone, so that those
+        which need no space succeed. After any other failure the state of the file is unknown, and a
+        failed fsync must not be repeated: the tree stays failed.
         """
         if self._failure is not None:
             why = f"it failed before: {self._failure}"
@@ -101,7 +102,10 @@ class SqliteTree:
             results = [self._attempt(operation) for operation in operations]
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            return self._fail(error, len(operations)), []
+            failed = self._fail(error, len(operations))
+            if self._failure is None and len(operations) > 1:  # all of them were rolled back
+                return self._run_each(operations)
+            return failed, []
         except BaseException:
             self._connection.rollback()
             raise
@@ -174,6 +178,12 @@ class SqliteTree:
         self._changed += [path for (path,) in rows]
 
     # -- internals ---------------------------------------------------------------------------------
+
+    def _run_each(self, operations: Sequence[Operation]) -> tuple[list[Any], list[str]]:
+        """Run each operation as a transaction of its own."""
+        outcomes = [self.run([operation]) for operation in operations]
+        results = [result for (result,), _ in outcomes]
+        return results, [path for _, changed in outcomes for path in changed]
 
     def _make(self, change: Change, owner: int) -> Version:
         if isinstance(change, Create):

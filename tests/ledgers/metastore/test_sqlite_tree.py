@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metastore.port import Create
+from fencelog.ledgers.metastore.port import Create, Versioned
 from fencelog.ledgers.metastore.sqlite_tree import SqliteTree
+from tests.support.metadata_nodes import later
 
 TOO_LARGE = bytes(200_000)
 """A value for which there is no space."""
@@ -40,3 +41,27 @@ def test_a_disk_that_is_full_amid_several_changes_passes(tree: SqliteTree) -> No
     (versions,), changed = tree.run([lambda tree: tree.commit([Create("/b", b"")], 0)])
     assert changed == ["/b"]
     assert tree.get("/b").version == versions[0]
+
+
+def test_a_full_disk_fails_only_what_needs_space(tree: SqliteTree) -> None:
+    """What had been run beside it was rolled back, and takes effect once."""
+    results, changed = tree.run(
+        [
+            lambda tree: tree.get("/a"),
+            lambda tree: tree.create("/before", b"", 0),
+            lambda tree: tree.create("/large", TOO_LARGE, 0),
+            lambda tree: tree.set("/before", b"new", tree.get("/before").version),
+            lambda tree: tree.create("/a", b"", 0),
+        ]
+    )
+    assert [code(result) for result in results] == [
+        None,
+        None,
+        ErrorCode.METADATA_UNAVAILABLE,
+        None,
+        ErrorCode.METADATA_EXISTS,
+    ]
+    assert results[0].value == b"old"
+    assert tree.get("/before") == Versioned(b"new", results[3])
+    assert results[3] == later(results[1], 1)
+    assert changed == ["/before", "/before"]
