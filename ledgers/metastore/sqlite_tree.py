@@ -72,7 +72,7 @@ class SqliteTree:
             _prepare(connection, path)
         except sqlite3.Error as error:
             connection.close()
-            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise FencelogError(
                     ErrorCode.DATA_DIRECTORY_IN_USE, f"{path} is in use by another process"
                 ) from error
@@ -202,7 +202,7 @@ class SqliteTree:
     def _fail(self, error: sqlite3.Error, count: int) -> list[Any]:
         with contextlib.suppress(sqlite3.Error):
             self._connection.rollback()
-        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        if _code(error) == sqlite3.SQLITE_FULL:
             return [unavailable("metadata file", str(error)) for _ in range(count)]
         self._failure = str(error)
         return [unknown("metadata file", str(error)) for _ in range(count)]
@@ -227,6 +227,13 @@ class SqliteTree:
         )
         self._changed.append(path)
         return Version(incarnation, 0)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's code of an error. Those that Python raises itself, as for a text that is no
+    UTF-8, have none: what was read is damaged."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return code
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

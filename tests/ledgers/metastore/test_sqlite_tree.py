@@ -1,5 +1,5 @@
-"""The tree of the SQLite store where the disk is full: SQLite itself refuses pages beyond a limit,
-and rolls back as it does then."""
+"""The tree of the SQLite store: a full disk (SQLite itself refuses pages beyond a limit, and rolls
+back as it does then), and a damaged file."""
 
 from __future__ import annotations
 
@@ -65,3 +65,14 @@ def test_a_full_disk_fails_only_what_needs_space(tree: SqliteTree) -> None:
     assert tree.get("/before") == Versioned(b"new", results[3])
     assert results[3] == later(results[1], 1)
     assert changed == ["/before", "/before"]
+
+
+def test_a_name_that_is_no_text_is_damage(tree: SqliteTree) -> None:
+    """It is found by Python, whose errors have no code of SQLite."""
+    tree.run([lambda tree: tree.create("/a/b", b"", 0)])
+    tree._connection.execute("UPDATE nodes SET path = CAST(x'ee' AS TEXT) WHERE path = '/a/b'")
+    (error,), _ = tree.run([lambda tree: tree.children("/a")])
+    assert code(error) is ErrorCode.METADATA_UNKNOWN
+    (error,), _ = tree.run([lambda tree: tree.create("/c", b"", 0)])
+    assert code(error) is ErrorCode.METADATA_UNAVAILABLE
+    assert "UTF-8" in str(error)
