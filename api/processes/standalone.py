@@ -34,8 +34,8 @@ from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metastore.instance import read_instance
-from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
 
 
@@ -65,9 +65,9 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(locked_directory(config.data_dir))
         await stack.enter_async_context(kept_reserve(config.data_dir))
-        store = open_metadata_store(f"sqlite:{config.data_dir / 'metadata.sqlite'}", host=host)
-        await store.start()
-        stack.push_async_callback(store.close)
+        store = await stack.enter_async_context(
+            opened_metadata(config.data_dir / "metadata.sqlite", host)
+        )
         await initialise_new(store, bookie_directories(config.data_dir), host)
         bookies: list[Bookie] = []
         local: dict[str, EmbeddedBookie] = {}
@@ -108,8 +108,24 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
         )
         yield Running(
             {"role": "standalone", "http": url, "data": str(config.data_dir)},
-            tuple(bookie.failure for bookie in bookies),
+            (store.failure, *(bookie.failure for bookie in bookies)),
         )
+
+
+@contextlib.asynccontextmanager
+async def opened_metadata(path: Path, host: Host) -> AsyncIterator[SqliteMetadataStore]:
+    """Open the metadata store. Where its file fails, that is the error, whatever failed with it."""
+    store = SqliteMetadataStore(path, host=host)
+    await store.start()
+    try:
+        try:
+            yield store
+        finally:
+            await store.close()
+    except FencelogError as error:
+        if store.failure.done():
+            raise store.failure.result() from error
+        raise
 
 
 def bookie_directories(data_dir: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.paths import (
     check_commit,
@@ -49,6 +49,9 @@ class SqliteMetadataStore:
         self._transactions: asyncio.Task[None] | None = None
         self._watches = WatchTable(self._value_or_none, self._names_or_empty)
         self._listeners = SessionListeners()
+        self.failure: asyncio.Future[FencelogError]
+        """The future that gets the error as its *result* when the file has failed: until it is
+        opened again nothing can be read or changed. Only a store that was started has it."""
 
     @property
     def session_id(self) -> int:
@@ -58,6 +61,7 @@ class SqliteMetadataStore:
         """Open the file. Raises FencelogError(DATA_DIRECTORY_IN_USE), and as the port says."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="metadata-sqlite")
         loop = asyncio.get_running_loop()
+        self.failure = loop.create_future()
         try:
             self._tree = await loop.run_in_executor(self._thread, SqliteTree.open, self._path)
         except BaseException:
@@ -163,12 +167,18 @@ class SqliteMetadataStore:
                     )
                 except Exception as error:  # a defect: waiting callers have to learn of it
                     results = [error] * len(batch)
+                self._note_failure(tree)
                 for (_, future), result in zip(batch, results, strict=True):
                     _settle(future, result)
                 for path in changed:
                     self._watches.node_changed(path)
         finally:
             self._transactions = None
+
+    def _note_failure(self, tree: SqliteTree) -> None:
+        if tree.failure is not None and not self.failure.done():
+            why = f"the metadata file {self._path} failed: {tree.failure}"
+            self.failure.set_result(FencelogError(ErrorCode.STORAGE_FAILED, why))
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

@@ -55,7 +55,8 @@ class SqliteTree:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._changed: list[str] = []
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """The reason for which it can do nothing any more."""
 
     @classmethod
     def open(cls, path: Path) -> SqliteTree:
@@ -93,8 +94,8 @@ class SqliteTree:
         which need no space succeed. After any other failure the state of the file is unknown, and a
         failed fsync must not be repeated: the tree stays failed.
         """
-        if self._failure is not None:
-            why = f"it failed before: {self._failure}"
+        if self.failure is not None:
+            why = f"it failed before: {self.failure}"
             return [unavailable("metadata file", why) for _ in operations], []
         self._changed = []
         try:
@@ -103,7 +104,7 @@ class SqliteTree:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             failed = self._fail(error, len(operations))
-            if self._failure is None and len(operations) > 1:  # all of them were rolled back
+            if self.failure is None and len(operations) > 1:  # all of them were rolled back
                 return self._run_each(operations)
             return failed, []
         except BaseException:
@@ -204,7 +205,7 @@ class SqliteTree:
             self._connection.rollback()
         if _code(error) == sqlite3.SQLITE_FULL:
             return [unavailable("metadata file", str(error)) for _ in range(count)]
-        self._failure = str(error)
+        self.failure = str(error)
         return [unknown("metadata file", str(error)) for _ in range(count)]
 
     def _find(self, path: str) -> Versioned | None:
