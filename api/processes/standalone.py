@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from fencelog.api.http.addresses import check_listener
@@ -33,10 +35,18 @@ from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.ledger_metadata.ids import last_given_id, skip_ids
 from fencelog.ledgers.metastore.instance import read_instance
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
+
+_SPARE_IDS = 10_000
+"""More than were given to writers whose ledgers have no entry yet, so that no bookie knows them."""
+_MOST_LOST_IDS = 1_000_000_000_000
+"""More than were ever given. A client may have fenced any ledger, and ids must not run out."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,8 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
             )
             bookies.append(bookie)
             local[bookie.bookie_id] = LocalBookieClient(bookie)
+        states = (shard.states for bookie in bookies for shard in bookie.shards)
+        await skip_known_ids(store, chain.from_iterable(each.ids() for each in states))
         healing = serving_autorecovery(store, local, process_id="standalone", host=host)
         await stack.enter_async_context(healing)
         url = await stack.enter_async_context(
@@ -146,6 +158,29 @@ async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) 
             f"everything may go, remove the directory {bookies[0].parent}",
         )
     await initialise_cluster(store, host)
+
+
+async def skip_known_ids(store: MetadataStore, known: Iterable[int]) -> None:
+    """Give no id again of which bookies have a ledger, ``known``: they take an entry that they have
+    already for a repetition, and keep the old one. Only a store that went back to an older state
+    lacks such ids.
+
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
+    """
+    given = await last_given_id(store)
+    highest = max((i for i in known if i <= given + _MOST_LOST_IDS), default=0)
+    if highest <= given:
+        return
+    skipped = await skip_ids(store, highest - given + _SPARE_IDS)
+    _log.warning(
+        "the metadata is older than the bookies beside it: it has given ledger ids up to %d, they "
+        "have ledgers up to %d. Messages in ledgers that it does not name are lost to it, and "
+        "bookies delete them in an hour, on a disk that is nearly full at once: to keep them, stop "
+        "now, and bring the newest metadata.sqlite back. Ids up to %d are not given again",
+        given,
+        highest,
+        skipped,
+    )
 
 
 @contextlib.contextmanager

@@ -173,6 +173,10 @@ class LedgerStates:
             if state.deleted:
                 self._states[ledger_id] = TOMBSTONE
 
+    def ids(self) -> Iterable[int]:
+        """Return the ids of all known ledgers, deleted ones too; not to be kept."""
+        return self._states.keys()
+
     def items(self) -> list[tuple[int, BookieLedgerState]]:
         """Return the states of all known ledgers, as of now."""
         return list(self._states.items())

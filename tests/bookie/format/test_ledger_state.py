@@ -92,6 +92,7 @@ def test_all_deleted_ledgers_share_one_state_once_the_index_says_so() -> None:
     removed = states.take_removed()
     states.are_removed(removed)
     assert removed == [1, 2] == [ledger_id for ledger_id, _ in states.items()]
+    assert list(states.ids()) == [1, 2]
     assert states.get(1) is TOMBSTONE
     dropped = states.get(2)
     assert dropped is not None
