@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
-from fencelog.ledgers.ledger_metadata.ids import last_given_id, skip_ids
+from fencelog.ledgers.ledger_metadata.ids import last_given_id
 from fencelog.ledgers.metastore.instance import read_instance
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
@@ -44,9 +43,7 @@ from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
 _SPARE_IDS = 10_000
 """More than were given to writers whose ledgers have no entry yet, so that no bookie knows them."""
 _MOST_LOST_IDS = 1_000_000_000_000
-"""More than were ever given. A client may have fenced any ledger, and ids must not run out."""
-
-_log = logging.getLogger(__name__)
+"""More than were ever given: an id beyond that is of no ledger that there ever was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +72,8 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(locked_directory(config.data_dir))
         await stack.enter_async_context(kept_reserve(config.data_dir))
-        store = await stack.enter_async_context(
-            opened_metadata(config.data_dir / "metadata.sqlite", host)
-        )
+        metadata = config.data_dir / "metadata.sqlite"
+        store = await stack.enter_async_context(opened_metadata(metadata, host))
         await initialise_new(store, bookie_directories(config.data_dir), host)
         bookies: list[Bookie] = []
         local: dict[str, EmbeddedBookie] = {}
@@ -102,7 +98,8 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
             bookies.append(bookie)
             local[bookie.bookie_id] = LocalBookieClient(bookie)
         states = (shard.states for bookie in bookies for shard in bookie.shards)
-        await skip_known_ids(store, chain.from_iterable(each.ids() for each in states))
+        known = chain.from_iterable(each.ids() for each in states)
+        await check_knows_ids(store, metadata, known)
         healing = serving_autorecovery(store, local, process_id="standalone", host=host)
         await stack.enter_async_context(healing)
         url = await stack.enter_async_context(
@@ -160,27 +157,23 @@ async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) 
     await initialise_cluster(store, host)
 
 
-async def skip_known_ids(store: MetadataStore, known: Iterable[int]) -> None:
-    """Give no id again of which bookies have a ledger, ``known``: they take an entry that they have
-    already for a repetition, and keep the old one. Only a store that went back to an older state
-    lacks such ids.
+async def check_knows_ids(store: MetadataStore, file: Path, known: Iterable[int]) -> None:
+    """Check that a store, of this file, has given the ids of the ledgers that bookies have,
+    ``known``. One that went back to an older state would give them again, and bookies take an entry
+    that they have already for a repetition, and keep the old one.
 
-    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
+    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, CORRUPT.
     """
     given = await last_given_id(store)
     highest = max((i for i in known if i <= given + _MOST_LOST_IDS), default=0)
-    if highest <= given:
-        return
-    skipped = await skip_ids(store, highest - given + _SPARE_IDS)
-    _log.warning(
-        "the metadata is older than the bookies beside it: it has given ledger ids up to %d, they "
-        "have ledgers up to %d. Messages in ledgers that it does not name are lost to it, and "
-        "bookies delete them in an hour, on a disk that is nearly full at once: to keep them, stop "
-        "now, and bring the newest metadata.sqlite back. Ids up to %d are not given again",
-        given,
-        highest,
-        skipped,
-    )
+    if highest > given:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{file} is older than the bookies beside it: it has given ledger ids up to {given}, "
+            f"they have ledgers up to {highest}. Bring the newest one back. To go on without the "
+            "messages in ledgers that this one does not name: fencelog metadata skip-ledger-ids "
+            f"--metadata sqlite:{file} --count {highest - given + _SPARE_IDS}",
+        )
 
 
 @contextlib.contextmanager

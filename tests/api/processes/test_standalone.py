@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -15,14 +16,16 @@ from fencelog.api.client import FencelogClient
 from fencelog.api.drills.harness.load import read_log
 from fencelog.api.processes import standalone as module
 from fencelog.api.processes.lifecycle import Running
-from fencelog.api.processes.standalone import StandaloneConfig, skip_known_ids, standalone
+from fencelog.api.processes.standalone import StandaloneConfig, check_knows_ids, standalone
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.ledger_metadata.ids import BLOCK, LedgerIds, last_given_id
+from fencelog.ledgers.ledger_metadata.ids import BLOCK, LedgerIds
 from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.metastore.sqlite_tree import SqliteTree
+
+CLI = "fencelog.api.cli.main"
 
 
 def one_bookie(path: Path) -> AbstractAsyncContextManager[Running]:
@@ -91,23 +94,30 @@ async def life(path: Path, value: bytes) -> list[bytes]:
         return await read_log([url], "t/t", 0)
 
 
-async def test_messages_are_not_taken_for_those_that_older_metadata_has_forgotten(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_metadata_that_is_older_than_the_bookies_is_refused_unless_ids_are_skipped(
+    tmp_path: Path,
 ) -> None:
     """Bookies keep the entry that they have, whatever is in another one of its id."""
     data, older = tmp_path / "data", tmp_path / "older"
+    file = data / "metadata.sqlite"
     await life(data, b"1")
-    shutil.copy(data / "metadata.sqlite", older)
-    assert await life(data, b"lost") == [b"1", b"lost"]
-    assert caplog.messages == []
-    for file in data.glob("metadata.sqlite*"):
-        file.unlink()
-    shutil.copy(older, data / "metadata.sqlite")
-    await life(data, b"2")
-    (said,) = [line for line in caplog.messages if "the metadata is older" in line]
-    assert "bring the newest metadata.sqlite back" in said
-    assert await life(data, b"3") == [b"1", b"2", b"3"]
-    assert len([line for line in caplog.messages if "the metadata is older" in line]) == 1
+    shutil.copy(file, older)
+    assert await life(data, b"kept") == [b"1", b"kept"]
+    for each in data.glob("metadata.sqlite*"):
+        shutil.move(each, tmp_path)
+    shutil.copy(older, file)
+    with pytest.raises(FencelogError, match="is older than the bookies beside it") as refused:
+        await life(data, b"2")
+    for each in data.glob("metadata.sqlite*"):
+        each.unlink()
+    for each in tmp_path.glob("metadata.sqlite*"):
+        shutil.move(each, data)
+    assert await life(data, b"2") == [b"1", b"kept", b"2"]
+    shutil.copy(older, file)
+    command = refused.value.detail.partition(": fencelog ")[2].split()
+    skipping = await asyncio.create_subprocess_exec(sys.executable, "-m", CLI, *command)
+    assert await skipping.wait() == 0
+    assert await life(data, b"3") == [b"1", b"3"]
 
 
 @pytest.fixture
@@ -118,24 +128,27 @@ async def store(host: Host) -> MemoryMetadataStore:
     return store
 
 
-@pytest.mark.parametrize("known", [[], [1], [1, BLOCK]])
-async def test_ids_of_a_block_that_was_begun_change_nothing(
-    store: MemoryMetadataStore, known: list[int], caplog: pytest.LogCaptureFixture
+FILE = Path("metadata.sqlite")
+
+
+@pytest.mark.parametrize("known", [[], [1], [1, BLOCK], [2**63 - 1]])
+async def test_ids_that_were_given_are_in_order_and_those_that_never_can_have_been(
+    store: MemoryMetadataStore, known: list[int]
 ) -> None:
     await LedgerIds(store).next()
-    await skip_known_ids(store, known)
-    assert (await last_given_id(store), caplog.messages) == (BLOCK, [])
+    await check_knows_ids(store, FILE, known)
 
 
-async def test_no_id_is_given_that_a_bookie_knows(store: MemoryMetadataStore) -> None:
-    """Nor, by a client that has fenced what there never was, are ids used up."""
+@pytest.mark.parametrize("known", [[BLOCK + 1], [2**63 - 1, 3, 500, 17]])
+async def test_an_id_that_was_not_given_yet_is_refused(
+    store: MemoryMetadataStore, known: list[int]
+) -> None:
     await LedgerIds(store).next()
-    await skip_known_ids(store, [2**63 - 1, 3, 500, 17])
-    assert 500 < await LedgerIds(store).next() < 2**32
+    with pytest.raises(FencelogError, match=f"ids up to {BLOCK}, they have ledgers up to"):
+        await check_knows_ids(store, FILE, known)
 
 
-async def test_no_counter_is_needed_for_it(store: MemoryMetadataStore) -> None:
-    await skip_known_ids(store, [])
-    assert await last_given_id(store) == 0
-    await skip_known_ids(store, [7])
-    assert await LedgerIds(store).next() > 7
+async def test_a_store_without_a_counter_has_given_none(store: MemoryMetadataStore) -> None:
+    await check_knows_ids(store, FILE, [])
+    with pytest.raises(FencelogError, match="ids up to 0, they have ledgers up to 7"):
+        await check_knows_ids(store, FILE, [7])
