@@ -93,8 +93,8 @@ class LedgerStates:
         self.in_limbo: set[int] = set()
         """The ledgers in limbo, kept separately because there may be a million others."""
         self.strangers: set[int] = set()
-        """Those of them that belong to other bookies only, as far as is known: nothing is missing
-        here. An entry that a later change gives to this bookie is sent to it, and not forgotten."""
+        """The ones of these that belong to other bookies only, as far as is known: nothing is
+        missing here. An entry that a later change gives to this bookie is sent to it, and kept."""
         self._dirty: set[int] = set()
         self.changed: Callable[[int], None] = self._dirty.add
         """The note that the state of a known ledger changes now; a deleted one's never does."""
