@@ -34,6 +34,7 @@ from tests.sim.mutants.parts import produce as mutants_produce
 from tests.sim.mutants.parts import requests as mutants_requests
 from tests.sim.mutants.parts import restores as mutants_restores
 from tests.sim.mutants.parts import rings as mutants_rings
+from tests.sim.mutants.parts import shared_disk as mutants_shared_disk
 from tests.sim.mutants.parts import views as mutants_views
 from tests.sim.mutants.parts import zookeeper as mutants_zookeeper
 from tests.sim.mutants.parts import zookeeper_session as mutants_zookeeper_session
@@ -108,6 +109,7 @@ RESTORE_MUTANTS: tuple[Mutant, ...] = mutants_restores.MUTANTS
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + HEALING_MUTANTS + TOPIC_MUTANTS + RESTORE_MUTANTS
 
 UNIT_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_shared_disk.MUTANTS,
     *mutants_auditing.RARE,
     *mutants_balance.RARE,
     *mutants_marks.RARE,

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 TESTS = {
+    "tests/api/processes/test_standalone.py": ("ids-of-older-metadata-given-again",),
+    "tests/api/processes/test_bookie_health.py": ("stranger-though-it-lost-entries",),
+    "tests/bookie/storage/test_compaction.py": ("compacted-into-the-space-of-all",),
+    "tests/ledgers/metastore/test_sqlite_tree.py": (
+        "one-refusal-for-all-of-a-transaction",
+        "repeated-after-a-failed-sync",
+    ),
     "tests/ledgers/metastore/test_zookeeper.py": (
         "creation-is-not-watched",
         "watch-that-was-not-set",

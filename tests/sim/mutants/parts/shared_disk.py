@@ -1,0 +1,66 @@
+"""Wrong parts of a standalone service, whose bookies and metadata share a disk, and of a bookie that
+is ready too early."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+STANDALONE = "fencelog.api.processes.standalone"
+TREE = "fencelog.ledgers.metastore.sqlite_tree"
+
+_METADATA = "PROTOCOL.md: Metadata"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "ids-of-older-metadata-given-again",
+        _METADATA,
+        "A standalone service starts with metadata that has not given the ids of its bookies yet.",
+        (Edit(STANDALONE, "check_knows_ids", "if highest > given:", "if False:"),),
+    ),
+    Mutant(
+        "one-refusal-for-all-of-a-transaction",
+        _METADATA,
+        "What needs no space is refused with what does, and a watch is never told.",
+        (
+            Edit(
+                TREE,
+                "SqliteTree.run",
+                "if self.failure is None and len(operations) > 1:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "repeated-after-a-failed-sync",
+        _METADATA,
+        "The file of the metadata takes changes after a write of it has failed.",
+        (Edit(TREE, "SqliteTree._fail", "self.failure = str(error)", "pass"),),
+    ),
+    Mutant(
+        "compacted-into-the-space-of-all",
+        "MAINTENANCE.md: disks",
+        "Each of the bookies on a disk copies into all of its free space.",
+        (
+            Edit(
+                "fencelog.bookie.gc.files",
+                "FileGarbage._space",
+                "part_of(space, self._limits.sharers).free_bytes",
+                "space.free_bytes",
+            ),
+        ),
+    ),
+    Mutant(
+        "stranger-though-it-lost-entries",
+        "MAINTENANCE.md: ending limbo",
+        "A bookie that loses a ledger which it was not to have is ready before it has copied it.",
+        (
+            Edit(
+                "fencelog.bookie.format.ledger_state",
+                "LedgerStates.set_limbo",
+                "        self.strangers.discard(ledger_id)\n",
+                "",
+            ),
+        ),
+    ),
+)
+"""Mutants that unit tests have to detect."""
