@@ -1,5 +1,5 @@
-"""Wrong parts of a standalone service, whose bookies and metadata share a disk, and of a bookie that
-is ready too early."""
+"""Wrong parts of a standalone service, whose bookies and metadata share a disk, and of a bookie
+that is ready too early."""
 
 from __future__ import annotations
 
