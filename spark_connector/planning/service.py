@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.reads import COMPACTED
 from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -67,6 +68,12 @@ async def fetch_with(
         return parse_segments(topic, await client.segments(topic, partition, confirmed=True))
 
     async def ask_time(key: tuple[str, int, int]) -> TimeOffset:
+        if options.is_compacted:  # the view keeps messages that were trimmed from the log
+            topic, partition, time_us = key
+            page = await client.read(
+                topic, partition, 0, view=COMPACTED, from_time_us=time_us, max_messages=1
+            )
+            return TimeOffset(page.start_offset, page.start_offset < page.tail_offset)
         found = await client.partition_offsets(*key)
         return TimeOffset(int(found["offset"]), found["offset"] < found["tail_offset"])
 
