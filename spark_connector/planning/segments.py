@@ -15,7 +15,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, from_json
 
 DELETED = (ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_FOUND)
 """The answers for a partition that was there: its topic was deleted; another one of that name may
-have fewer partitions."""
+have fewer partitions. NOT_FOUND as ``check_deleted`` lets it pass."""
 
 
 @dataclass(frozen=True, slots=True)

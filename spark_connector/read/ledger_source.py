@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.retry import retry_idempotent
@@ -23,6 +24,7 @@ from fencelog.spark_connector.planning.segments import (
     parse_segments,
 )
 from fencelog.spark_connector.read.bookies import BookieTable
+from fencelog.spark_connector.read.deletion import check_deleted
 
 LOOK_AGAIN_S = 1.0
 """The time between two look-ups of a range: one that nobody can read fails in many parts."""
@@ -36,15 +38,21 @@ async def ask_owner(servers: Sequence[str], wanted: EntryRange) -> PartitionSegm
     latest metadata of its ledger. Raises FencelogError."""
     offset, ledger_id = wanted.end_offset - 1, wanted.ledger.ledger_id
     async with FencelogClient(servers) as client:
-        answer = await retry_idempotent(
-            lambda: client.segments(
-                wanted.topic,
-                wanted.partition,
-                from_offset=offset,
-                confirmed=True,
-                refresh=ledger_id,
-            )
-        )
+
+        async def ask() -> Any:
+            try:
+                return await client.segments(
+                    wanted.topic,
+                    wanted.partition,
+                    from_offset=offset,
+                    confirmed=True,
+                    refresh=ledger_id,
+                )
+            except FencelogError as error:
+                await check_deleted(client, wanted.topic, wanted.topic_id, error)
+                raise
+
+        answer = await retry_idempotent(ask)
     return parse_segments(wanted.topic, answer, from_offset=offset)
 
 

@@ -22,6 +22,7 @@ from fencelog.spark_connector.read.decode import (
     grouped,
     uncompressed_bytes,
 )
+from fencelog.spark_connector.read.deletion import TopicSource, check_deleted
 from fencelog.spark_connector.read.merge import InvalidBatchError
 from fencelog.spark_connector.read.scan import Emit
 
@@ -33,7 +34,7 @@ ANSWER_S = 60.0
 an old tail, which it notices within 35 s."""
 
 
-class PageSource(Protocol):
+class PageSource(TopicSource, Protocol):
     """The part of ``FencelogClient`` that this needs."""
 
     async def read(
@@ -54,8 +55,8 @@ async def read_through_broker(
     ``skip_lost`` without those that were trimmed meanwhile, or whose topic was deleted.
 
     Raises FencelogError: OFFSET_TRIMMED, TOPIC_NOT_FOUND (another topic may have the name),
-    CORRUPT, READ_UNKNOWN where the partition ends before them, or the last error of a broker that
-    stays away.
+    CORRUPT, READ_UNKNOWN where the partition ends before them or is not there, or the last error of
+    a broker that stays away.
     """
     end = _NO_END if wanted.end_offset is None else wanted.end_offset
     start = wanted.start_offset
@@ -97,6 +98,7 @@ async def _page(client: PageSource, wanted: BrokerRead, start: int, view: str) -
         except FencelogError as error:
             if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
                 raise _old_tail(wanted, start) from error
+            await check_deleted(client, wanted.topic, wanted.topic_id, error)
             raise
         if page.at_tail and page.next_offset <= start < _confirmed_end(wanted):
             raise _old_tail(wanted, start)

@@ -109,6 +109,23 @@ def check_complete(start: StreamPosition, answers: Sequence[PartitionSegments]) 
         )
 
 
+def check_partitions(position: StreamPosition, found: StreamPosition) -> None:
+    """Check that every partition of ``position`` was found whose topic was. A topic never gets
+    fewer of them, so a missing one is no loss: a server of the metadata store lags behind.
+
+    Raises FencelogError: READ_UNKNOWN, naming the partition.
+    """
+    for topic, partitions in sorted(position.offsets.items()):
+        missing = partitions.keys() - found.offsets.get(topic, partitions).keys()
+        if missing:
+            number = min(missing)
+            raise FencelogError(
+                ErrorCode.READ_UNKNOWN,
+                f"the stream has offset {partitions[number]} of partition {number} of {topic}, "
+                f"which the service does not show as yet",
+            )
+
+
 def backlogs(
     start: StreamPosition, answers: Sequence[PartitionSegments], target: Offsets | None
 ) -> list[Backlog]:

@@ -18,6 +18,7 @@ from fencelog.spark_connector.stream.admission_core import NO_LIMITS, advanced
 from fencelog.spark_connector.stream.backlog_core import (
     backlogs,
     check_complete,
+    check_partitions,
     check_topics,
     covers,
     ends_of,
@@ -46,10 +47,14 @@ class StreamService(Protocol):
         """Return where the options say that a stream begins."""
 
     def segments(
-        self, start: StreamPosition | None, *, confirmed: bool = False
+        self,
+        start: StreamPosition | None,
+        *,
+        known: StreamPosition | None = None,
+        confirmed: bool = False,
     ) -> list[PartitionSegments]:
-        """Return every partition, with the segments from ``start`` on (None: with none).
-        ``confirmed``: up to ends that are not older than the call."""
+        """Return every partition, also each that ``known`` has, with the segments from ``start`` on
+        (None: with none). ``confirmed``: up to ends that are not older than the call."""
 
     def move_cursor(self, subscription: str, position: StreamPosition) -> None:
         """Acknowledge everything before ``position``, durably on return."""
@@ -134,13 +139,16 @@ class StreamDriver:
         """Return the tasks of a micro-batch: the same slices whenever it is planned again."""
         groups = slices(start, end, min_partitions=self._options.read.min_partitions)
         check_topics(start, end.ids, self._options.read)
+        check_partitions(start, end)  # the next batch would read the others again
         if not groups:
             return []
         if self._asked_from != start or not covers(self._answers, end):
-            self._look(start, known=end)
+            self._look(start, known=end.joined(start))
         self._check(start)
-        # Topics that appear in this batch are in its end alone.
-        check_topics(end, ends_of(self._answers).ids, self._options.read)
+        # Topics and partitions that appear in this batch are in its end alone.
+        found = ends_of(self._answers)
+        check_topics(end, found.ids, self._options.read)
+        check_partitions(end, found)
         if self._options.read.fail_on_data_loss:
             check_complete(end, self._answers)
         self.acknowledge(start)
@@ -172,20 +180,23 @@ class StreamDriver:
     def _look(self, start: StreamPosition | None, *, known: StreamPosition | None = None) -> None:
         """Ask for the segments from ``start`` on.
 
-        ``known``: ends that were seen before. Ends never fall, so lower ones are those of an owner
-        that was replaced and does not know it yet: not a loss, and nothing to plan by. The
-        confirmed answer is final; without ``known`` there is nothing to judge ends by, so they have
-        to be confirmed.
+        ``known``: ends that were seen before, ``start`` among them. Ends never fall, so lower ones
+        are those of an owner that was replaced and does not know it yet: not a loss, and nothing to
+        plan by. The confirmed answer is final; without ``known`` there is nothing to judge ends by,
+        so they have to be confirmed.
         """
-        self._answers = self._service.segments(start, confirmed=known is None)
+        ask = self._service.segments
+        self._answers = ask(start, known=known, confirmed=known is None)
         if known is not None and falls_short(self._answers, known):
-            self._answers = self._service.segments(start, confirmed=True)
+            self._answers = ask(start, known=known, confirmed=True)
         self._asked_from = start
         self._looked_s = self._now()
 
     def _check(self, start: StreamPosition) -> None:
         """Check that the answers are of the topics of ``start``, and go on there."""
-        check_topics(start, ends_of(self._answers).ids, self._options.read)
+        found = ends_of(self._answers)
+        check_topics(start, found.ids, self._options.read)
+        check_partitions(start, found)
         if self._options.read.fail_on_data_loss:
             check_complete(start, self._answers)
 

@@ -28,6 +28,14 @@ class StreamPosition:
         """Return the next offset of a partition: 0 for one that was added later."""
         return self.offsets.get(topic, {}).get(partition, 0)
 
+    def joined(self, other: StreamPosition) -> StreamPosition:
+        """Return the later offset of every partition of both; of two ids of a topic, this one's."""
+        offsets = {topic: dict(partitions) for topic, partitions in self.offsets.items()}
+        for topic, partitions in other.offsets.items():
+            mine = offsets.setdefault(topic, {})
+            mine |= {p: max(offset, mine.get(p, 0)) for p, offset in partitions.items()}
+        return StreamPosition({**other.ids, **self.ids}, offsets)
+
     def members(self) -> dict[str, Any]:
         """Return the members of the JSON object, in canonical order. ``offsets`` alone is what the
         option ``startingOffsets`` takes."""

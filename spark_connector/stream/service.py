@@ -7,7 +7,7 @@ never had an answer gives up early, since its address is more likely wrong.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import anyio
@@ -21,7 +21,6 @@ from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import (
-    DELETED,
     PartitionSegments,
     check_one_topic_each,
     parse_segments,
@@ -47,6 +46,8 @@ a rolling restart. Spark can restart the query from its checkpoint afterwards.""
 TOPICS_INTERVAL_S = 1.0
 """The time between looks for new partitions and topics. Each is a request to the metadata store,
 and there are up to some ten micro-batches a second."""
+
+NOWHERE = StreamPosition({}, {})
 
 ENDS_ONLY = 1 << 62
 """An offset beyond every log: segments from here on are none."""
@@ -82,12 +83,21 @@ class TopicFollower:
         return self._run(self._starting)
 
     def segments(
-        self, start: StreamPosition | None, *, confirmed: bool = False
+        self,
+        start: StreamPosition | None,
+        *,
+        known: StreamPosition | None = None,
+        confirmed: bool = False,
     ) -> list[PartitionSegments]:
         """Return every partition of the topics, with the segments from ``start`` on (None: with
-        none), in order of topic and number. ``confirmed``: everything that was acknowledged before
-        the call; otherwise an owner that was replaced may answer with an earlier end."""
-        return self._run(lambda: self._segments(start, confirmed))
+        none), in order of topic and number.
+
+        Partitions that ``known`` has are among them, unless the topic was deleted or is another one
+        by now: a broker may not know yet that its topic has got them, and is asked again then.
+        ``confirmed``: everything that was acknowledged before the call; otherwise an owner that was
+        replaced may answer with an earlier end.
+        """
+        return self._run(lambda: self._segments(start, known or NOWHERE, confirmed))
 
     def move_cursor(self, subscription: str, position: StreamPosition) -> None:
         """Acknowledge everything before ``position``, durably on return; create the subscription if
@@ -126,12 +136,9 @@ class TopicFollower:
         return StreamPosition(ends_of(found.partitions).ids, starts)
 
     async def _segments(
-        self, start: StreamPosition | None, confirmed: bool
+        self, start: StreamPosition | None, known: StreamPosition, confirmed: bool
     ) -> list[PartitionSegments]:
-        now = anyio.current_time()
-        if now - self._looked_s >= TOPICS_INTERVAL_S:
-            self._places = await partitions_of(self._client, self._options)
-            self._looked_s = now
+        places = await self._places_with(known)
 
         async def ask_one(place: tuple[str, int]) -> PartitionSegments | None:
             topic, partition = place
@@ -141,15 +148,48 @@ class TopicFollower:
                     topic, partition, from_offset=offset, confirmed=confirmed
                 )
             except FencelogError as error:
-                if error.code in DELETED and self._options.topics_pattern:
-                    return None  # deleted since the last look
+                is_listed = self._options.topics_pattern is not None
+                if error.code is ErrorCode.NOT_FOUND or (
+                    error.code is ErrorCode.TOPIC_NOT_FOUND and is_listed
+                ):
+                    return None
                 raise
             return parse_segments(topic, answer, from_offset=offset)
 
-        answers = await map_concurrently(ask_one, self._places, limit=MAX_CONCURRENT_REQUESTS)
+        answers = await map_concurrently(ask_one, places, limit=MAX_CONCURRENT_REQUESTS)
         found = [answer for answer in answers if answer is not None]
         check_one_topic_each(found)
+        missing = [place for place, answer in zip(places, answers, strict=True) if answer is None]
+        self._check_missing(missing, known, ends_of(found))
         return found
+
+    def _check_missing(
+        self, missing: Sequence[tuple[str, int]], known: StreamPosition, found: StreamPosition
+    ) -> None:
+        """Check that the topics of partitions that nobody has are other ones by now, which the
+        driver refuses. Raises READ_UNKNOWN, for a new look at the topics."""
+        for topic, partition in missing:
+            asked = known.ids.get(topic)
+            if asked is None or found.ids.get(topic, asked) == asked:
+                self._looked_s = -float("inf")
+                raise FencelogError(
+                    ErrorCode.READ_UNKNOWN,
+                    f"partition {partition} of {topic} was deleted, or is not known everywhere yet",
+                )
+
+    async def _places_with(self, known: StreamPosition) -> list[tuple[str, int]]:
+        """Return the partitions of the topics, as of the last look, and those of ``known``."""
+        now = anyio.current_time()
+        if now - self._looked_s >= TOPICS_INTERVAL_S:
+            self._places = await partitions_of(self._client, self._options)
+            self._looked_s = now
+        topics = {topic for topic, _ in self._places}
+        named = {
+            (topic, partition)
+            for topic in topics & known.offsets.keys()
+            for partition in known.offsets[topic]
+        }
+        return sorted(named.union(self._places))
 
     async def _move_cursors(self, subscription: str, position: StreamPosition) -> None:
         """Move the cursors of the partitions whose offset has changed since the last time."""

@@ -154,6 +154,46 @@ async def test_a_topic_that_was_deleted_took_its_ledgers_along(
         assert (error.code, error.detail.endswith(f": {why}")) == (ErrorCode.OFFSET_TRIMMED, True)
 
 
+@dataclass
+class LaggingBroker:
+    """The client of a broker that does not know the partition, and answers in turn with the ids of
+    its topic; with the partition once there is none left."""
+
+    topic_ids: list[str]
+
+    async def segments(self, topic: str, partition: int, **_: object) -> dict[str, object]:
+        if self.topic_ids:
+            raise FencelogError(ErrorCode.NOT_FOUND, f"{topic} has not {partition}")
+        ends = {"earliest_offset": 104, "end_offset": 104}
+        return {"topic_id": "id", "partition": partition, "segments": [], "bookies": {}, **ends}
+
+    async def topic(self, topic: str) -> dict[str, str]:
+        assert topic == TOPIC
+        return {"topic_id": self.topic_ids.pop(0)}
+
+    async def __aenter__(self) -> LaggingBroker:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+async def test_a_partition_that_a_broker_does_not_know_yet_is_no_deleted_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its topic is there, and never gets fewer partitions."""
+    wanted = EntryRange(TOPIC, "id", 0, ON_FULL, 100, 0, 3, 101, 104, 400)
+    for topic_ids in (["id", "id"], ["id", "another"]):
+        broker = LaggingBroker([*topic_ids])
+        monkeypatch.setattr(ledger_source, "FencelogClient", lambda _, broker=broker: broker)
+        if topic_ids[-1] == "id":
+            assert (await ledger_source.ask_owner((), wanted)).earliest_offset == 104
+        else:
+            with pytest.raises(FencelogError, match=f"{TOPIC} has not 0") as raised:
+                await ledger_source.ask_owner((), wanted)
+            assert raised.value.code is ErrorCode.NOT_FOUND
+        assert broker.topic_ids == []
+
+
 async def test_a_no_of_every_bookie_is_no_trim(owner: Owner, table: BookieTable) -> None:
     """The rows are in the log, as far as anybody knows: a query that accepts the loss of trimmed
     ones may not go on without them."""

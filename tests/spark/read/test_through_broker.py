@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,7 @@ class Broker:
         self.page = page
         self.tail = frames[-1].base_offset + frames[-1].count
         self.earliest = 0
+        self.topic_id = "id"
         self.failures: list[ErrorCode] = []
         self.views: set[str] = set()
 
@@ -48,6 +50,10 @@ class Broker:
         wanted = [f for f in self.frames if f.base_offset + f.count > start][: self.page]
         following = wanted[-1].base_offset + wanted[-1].count if wanted else self.tail
         return ReadPage(following, self.tail, following >= self.tail, wanted, start_offset=start)
+
+    async def topic(self, topic: str, /) -> dict[str, Any]:
+        assert topic == "a/t"
+        return {"topic_id": self.topic_id}
 
 
 async def rows(
@@ -155,12 +161,28 @@ async def test_what_was_trimmed_fails_or_is_skipped() -> None:
 async def test_a_topic_that_was_deleted_fails_or_is_skipped(code: ErrorCode) -> None:
     """Also where another one has its name."""
     broker = Broker([frame(0, 5), frame(5, 5)])
+    broker.topic_id = "another"
     broker.failures = [code]
     with pytest.raises(FencelogError) as raised:
         await rows(broker, 0, 10)
     assert raised.value.code is code
     broker.failures = [code]
     assert await rows(broker, 0, 10, skip_lost=True) == []
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+async def test_a_partition_that_the_asked_broker_does_not_know_yet_is_asked_for_again(
+    skip_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is there, and never gets fewer partitions: no loss that could be skipped."""
+    broker = Broker([frame(0, 5), frame(5, 5)])
+    broker.failures = [ErrorCode.NOT_FOUND] * 2
+    assert await rows(broker, 0, 10, skip_lost=skip_lost) == exactly(0, 10)
+    monkeypatch.setattr(through_broker, "ANSWER_S", 0.0)
+    broker.failures = [ErrorCode.NOT_FOUND] * 2
+    with pytest.raises(FencelogError, match="not known everywhere yet") as raised:
+        await rows(broker, 0, 10, skip_lost=skip_lost)
+    assert raised.value.code is ErrorCode.READ_UNKNOWN
 
 
 async def test_a_view_that_was_not_made_yet_begins_with_the_log() -> None:

@@ -12,6 +12,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     Backlog,
     backlogs,
     check_complete,
+    check_partitions,
     check_topics,
     covers,
     ends_of,
@@ -95,6 +96,15 @@ def test_a_log_that_has_everything_is_complete() -> None:
     check_complete(at(10), [segments((5, 9), first=10, earliest=10)])
     check_complete(at(15), [segments((5, 9), first=10, earliest=12)])
     check_complete(at(0), [segments(), segments((1, 1), topic="default/new")])
+
+
+def test_a_partition_that_is_missing_is_no_loss() -> None:
+    """A topic never gets fewer: who was asked does not know it yet."""
+    check_partitions(at(4, 3), at(4, 0, 7))
+    check_partitions(at(4, 3), at(9, topic="default/other"))  # a topic that was deleted is another
+    with pytest.raises(FencelogError, match=f"offset 0 of partition 1 of {T}") as error:
+        check_partitions(at(4, 0, 2), at(9))
+    assert error.value.code is ErrorCode.READ_UNKNOWN
 
 
 def test_another_topic_of_the_same_name_is_refused_with_both_ids() -> None:

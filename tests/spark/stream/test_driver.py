@@ -40,6 +40,7 @@ class ScriptedService:
     earliest: int = 0
     topic_id: str = T
     looks: list[StreamPosition | None] = field(default_factory=list)
+    known: list[StreamPosition | None] = field(default_factory=list)
     confirmed: int = 0
     cursors: list[tuple[str, StreamPosition]] = field(default_factory=list)
     clock_s: float = 100.0
@@ -50,9 +51,14 @@ class ScriptedService:
         return at(*[self.earliest] * len(self.lengths))
 
     def segments(
-        self, start: StreamPosition | None, *, confirmed: bool = False
+        self,
+        start: StreamPosition | None,
+        *,
+        known: StreamPosition | None = None,
+        confirmed: bool = False,
     ) -> list[PartitionSegments]:
         self.looks.append(start)
+        self.known.append(known)
         self.confirmed += confirmed
         lengths = self.lengths if confirmed or self.shown is None else self.shown
         return [
@@ -167,6 +173,42 @@ def test_partitions_that_are_added_are_read_from_their_beginning() -> None:
     service.lengths = [2, 4]
     assert driver.next_end(at(2), limited=False) == at(2, 4)
     assert rows(driver, at(2), at(2, 4)) == [(1, 0, 4)]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+@pytest.mark.parametrize("through_brokers", [False, True])
+def test_a_partition_that_is_not_known_everywhere_yet_is_not_left_out(
+    through_brokers: bool, fail_on_data_loss: bool
+) -> None:
+    """The topic got it before the query was restarted, and who is asked lags behind."""
+    service = ScriptedService([5])
+    read: dict[str, Any] = {
+        "through_brokers": through_brokers,
+        "fail_on_data_loss": fail_on_data_loss,
+    }
+    for start, end in ((at(5), at(5, 3)), (at(2, 1), at(5, 3))):
+        with pytest.raises(FencelogError, match="partition 1 of default/t") as error:
+            opened(service, **read).tasks(start, end)
+        assert error.value.code is ErrorCode.READ_UNKNOWN
+        assert service.known[-1] == at(5, 3)
+    with pytest.raises(FencelogError, match="offset 3 of partition 1 of default/t"):
+        opened(service, **read).next_end(at(5, 3), limited=False)
+    service.lengths = [5, 4]
+    assert rows(opened(service, **read), at(5), at(5, 3)) == [(1, 0, 3)]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_an_end_without_a_partition_that_was_read_is_refused(fail_on_data_loss: bool) -> None:
+    """Of Spark before 4.2, which tells no start: the next batch would read the partition again."""
+    service = ScriptedService([5])
+    driver = opened(service, fail_on_data_loss=fail_on_data_loss)
+    end = driver.last_end()
+    assert end == at(5)
+    service.lengths = [5, 3]
+    for start in (at(5, 3), at(4, 3)):
+        with pytest.raises(FencelogError, match="offset 3 of partition 1 of default/t") as error:
+            driver.tasks(start, end)
+        assert error.value.code is ErrorCode.READ_UNKNOWN
 
 
 def test_trimmed_messages_end_the_query_or_are_passed_over() -> None:

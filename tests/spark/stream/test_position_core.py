@@ -72,3 +72,12 @@ def test_the_checkpoint_of_another_source_is_refused(members: Any) -> None:
     with pytest.raises(FencelogError, match="the checkpoint is none of a fencelog stream") as error:
         parse_position(members)
     assert error.value.code is ErrorCode.BAD_REQUEST
+
+
+def test_two_positions_are_joined_by_the_later_offset_of_each_partition() -> None:
+    one = StreamPosition({"a": "1", "b": "2"}, {"a": {0: 5, 1: 3}, "b": {0: 1}})
+    two = StreamPosition({"a": "9", "c": "4"}, {"a": {0: 4, 1: 6, 2: 0}, "c": {0: 2}})
+    assert one.joined(two) == StreamPosition(
+        {"a": "1", "b": "2", "c": "4"}, {"a": {0: 5, 1: 6, 2: 0}, "b": {0: 1}, "c": {0: 2}}
+    )
+    assert one.joined(one) == one

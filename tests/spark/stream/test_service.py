@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from fencelog.spark_connector.stream import service as service_module
 from fencelog.spark_connector.stream.position_core import StreamPosition
 from fencelog.spark_connector.stream.service import TopicFollower
 
-OPTIONS = ReadOptions(("http://127.0.0.1:1",), ("default/t",))
+T = "default/t"
+OPTIONS = ReadOptions(("http://127.0.0.1:1",), (T,))
+PATTERN = replace(OPTIONS, topics=(), topics_pattern="default/.*")
 
 
 @pytest.mark.parametrize("is_reached", [True, False])
@@ -47,3 +51,110 @@ def test_a_start_during_a_takeover_waits_for_its_end(
             assert asked == []
     finally:
         follower.close()
+
+
+# -- partitions that are not known everywhere yet --------------------------------------------------
+
+
+@dataclass
+class Brokers:
+    """The client of a service with one topic. ``listed``: the numbers of partitions that the asked
+    broker names, and ``owned`` those of which it finds an owner, look by look, the last for good.
+    """
+
+    listed: list[int]
+    owned: list[int] = field(default_factory=lambda: [9])
+    topic_id: str = "id"
+    looks: int = 0
+    asked: list[int] = field(default_factory=list)
+
+    async def topic(self, name: str) -> dict[str, Any]:
+        if not self._next(self.listed):
+            raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no topic")
+        self.looks += 1
+        return {"namespace": "default", "topic": "t", "partitions": self._last(self.listed)}
+
+    async def topics(self) -> list[dict[str, Any]]:
+        other = {"namespace": "default", "topic": "a", "partitions": 1}
+        return [other, *([await self.topic(T)] if self._next(self.listed) else [])]
+
+    async def segments(self, topic: str, partition: int, **_: Any) -> dict[str, Any]:
+        if topic == T:
+            self.asked.append(partition)
+            if partition >= self._last(self.owned):
+                is_there = self._last(self.owned) > 0
+                code = ErrorCode.NOT_FOUND if is_there else ErrorCode.TOPIC_NOT_FOUND
+                raise FencelogError(code, f"{topic} has not {partition}")
+        id_ = self.topic_id if topic == T else topic
+        ends = {"earliest_offset": 0, "end_offset": 7}
+        return {"topic_id": id_, "partition": partition, "segments": [], "bookies": {}} | ends
+
+    async def close(self) -> None: ...
+
+    def _next(self, numbers: list[int]) -> int:
+        return numbers[min(self.looks, len(numbers) - 1)]
+
+    def _last(self, numbers: list[int]) -> int:
+        return numbers[min(max(self.looks - 1, 0), len(numbers) - 1)]
+
+
+@pytest.fixture
+def follow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """``follow(brokers, options)``: what it finds where a position has two partitions."""
+    opened: list[TopicFollower] = []
+
+    async def answering(servers: Any) -> Any:
+        return tuple(servers)
+
+    def followed(brokers: Brokers, options: ReadOptions, *, outage_s: float = 60.0) -> list[Any]:
+        monkeypatch.setattr(service_module, "FencelogClient", lambda _: brokers)
+        monkeypatch.setattr(service_module, "OUTAGE_S", outage_s)
+        follower = TopicFollower(options)
+        opened.append(follower)
+        known = StreamPosition({T: "id"}, {T: {0: 5, 1: 3}})
+        found = follower.segments(None, known=known)
+        return [(each.partition, each.topic_id) for each in found if each.topic == T]
+
+    monkeypatch.setattr(service_module, "servers_that_answer", answering)
+    yield followed
+    for follower in opened:
+        follower.close()
+
+
+@pytest.mark.parametrize("options", [OPTIONS, PATTERN])
+def test_partitions_that_the_position_has_are_asked_for(follow: Any, options: ReadOptions) -> None:
+    """The asked broker lags behind, the owner of the second one does not."""
+    assert follow(Brokers([1]), options) == [(0, "id"), (1, "id")]
+    assert follow(Brokers([3]), options) == [(0, "id"), (1, "id"), (2, "id")]
+
+
+@pytest.mark.parametrize("options", [OPTIONS, PATTERN])
+@pytest.mark.parametrize("listed", [1, 2])
+def test_a_partition_that_nobody_has_as_yet_is_looked_for_anew(
+    follow: Any, options: ReadOptions, listed: int
+) -> None:
+    brokers = Brokers([listed], [1, 1, 2])
+    assert follow(brokers, options) == [(0, "id"), (1, "id")]
+    assert brokers.looks == 3
+    assert brokers.asked == [0, 1] * 3
+    with pytest.raises(FencelogError, match="partition 1 of default/t") as raised:
+        follow(Brokers([listed], [1]), options, outage_s=0.0)
+    assert raised.value.code is ErrorCode.READ_UNKNOWN
+
+
+def test_another_topic_with_fewer_partitions_is_told_at_once(follow: Any) -> None:
+    """Its answers name another id, which the driver refuses."""
+    brokers = Brokers([1], [1], topic_id="new")
+    assert follow(brokers, OPTIONS) == [(0, "new")]
+    assert brokers.looks == 1
+
+
+def test_a_topic_of_a_pattern_that_was_deleted_is_left_out_once_it_is_listed_no_more(
+    follow: Any,
+) -> None:
+    assert follow(Brokers([2, 0], [0]), PATTERN) == []
+    with pytest.raises(FencelogError, match="partition 0 of default/t was deleted, or") as raised:
+        follow(Brokers([2], [0]), PATTERN, outage_s=0.0)
+    assert raised.value.code is ErrorCode.READ_UNKNOWN
+    with pytest.raises(FencelogError, match="there is no topic"):
+        follow(Brokers([0]), OPTIONS)
