@@ -226,7 +226,10 @@ async def commit(
 
     Partition 0 comes first, and in a stream also without ledgers: it remembers over how many
     partitions the batch is spread, and no other may have the batch before that is known to an
-    attempt that completes it. The others follow, some at a time. Raises FencelogError.
+    attempt that completes it. The others follow, some at a time.
+
+    Raises FencelogError: PRODUCER_FENCED if a later batch is in the topic, SEQUENCE_REUSED if an
+    earlier attempt had another number of rows in a partition, ….
     """
     if not tasks:
         return
@@ -253,8 +256,13 @@ async def commit(
                     job.batch, ledgers, partitions=partitions, ends=not is_stream
                 )
             )
-            if done["batch"] == job.batch and done["partitions"] != partitions:
+            if done["batch"] > job.batch:
+                raise _too_late(job, done["batch"])
+            if done["partitions"] != partitions:
                 raise _spread_otherwise(options)
+            messages = sum(count for _, count in ledgers)
+            if done["messages"] != messages:
+                raise _other_rows(job, partition, done["messages"], messages)
 
         in_order = sorted(by_partition)
         for first in in_order[:1]:
@@ -289,6 +297,24 @@ def _by_partition(tasks: Sequence[TaskLedgers]) -> dict[int, list[LedgerOfTask]]
         for ledger in task.ledgers:
             found.setdefault(ledger.partition, []).append(ledger)
     return found
+
+
+def _too_late(job: Job, committed: int) -> FencelogError:
+    return FencelogError(
+        ErrorCode.PRODUCER_FENCED,
+        f"batch {committed} of the query is in the topic: batch {job.batch} comes too late. Its "
+        "checkpoint is older than the topic, which may have other rows under this number, so none "
+        "are written. Give the query a new checkpoint, from where the topic ends on",
+    )
+
+
+def _other_rows(job: Job, partition: int, known: int, messages: int) -> FencelogError:
+    return FencelogError(
+        ErrorCode.SEQUENCE_REUSED,
+        f"an earlier attempt of batch {job.batch} has committed {known} rows to partition "
+        f"{partition}, this one has {messages}: was its source trimmed, or do its rows have other "
+        "keys each time? The batch is not completed",
+    )
 
 
 def _spread_otherwise(options: WriteOptions) -> FencelogError:

@@ -35,6 +35,8 @@ class Owners:
         self.most = 0
         self.spread = 0
         """The number of partitions that an earlier attempt has committed; 0: there was none."""
+        self.known: dict[int, tuple[int, int]] = {}
+        """The last batch of a partition and its messages, where it was committed before."""
         self._open = 0
 
     def __call__(self, client: object, topic: str, partition: int, committer: str) -> Owner:
@@ -60,7 +62,10 @@ class Owner:
         self, batch: int, ledgers: list[tuple[int, int]], *, partitions: int, ends: bool
     ) -> dict[str, Any]:
         await self._owners.ask(self._partition, len(ledgers))
-        return {"batch": batch, "partitions": self._owners.spread or partitions}
+        made = (batch, sum(messages for _, messages in ledgers))
+        last, messages = self._owners.known.get(self._partition, made)
+        spread = self._owners.spread or partitions
+        return {"batch": last, "partitions": spread, "messages": messages}
 
     async def abort(self, batch: int, ledgers: list[int]) -> None:
         assert batch == JOB.batch
@@ -104,6 +109,33 @@ async def test_attempts_that_spread_a_batch_differently_are_not_mixed(owners: Ow
     with pytest.raises(FencelogError, match="another number of partitions"):
         await segments.commit([task(1)], OPTIONS)
     assert owners.done == [(0, 0)]
+
+
+async def test_a_batch_that_was_committed_is_so_again(owners: Owners) -> None:
+    """Its answer was lost, or the driver died before Spark noted the batch."""
+    owners.known = {0: (JOB.batch, 0), 1: (JOB.batch, 2)}
+    await segments.commit([task(1, 2), task(1)], OPTIONS)
+    assert owners.done == [(0, 0), (1, 2), (2, 1)]
+
+
+async def test_a_batch_before_the_last_one_is_not_taken_for_written(owners: Owners) -> None:
+    """The checkpoint is that of a backup: under the number the topic may have other rows."""
+    owners.known = {0: (JOB.batch + 2, 5)}
+    with pytest.raises(FencelogError, match="batch 6 of the query is in the topic") as raised:
+        await segments.commit([task(0, 1)], OPTIONS)
+    assert raised.value.code is ErrorCode.PRODUCER_FENCED
+    assert owners.done == [(0, 1)]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_other_rows_are_not_taken_for_those_of_an_earlier_attempt(
+    owners: Owners, partition: int
+) -> None:
+    owners.known = {0: (JOB.batch, 0), 1: (JOB.batch, 1)} | {partition: (JOB.batch, 5)}
+    named = f"5 rows to partition {partition}, this one has {partition}"
+    with pytest.raises(FencelogError, match=named) as raised:
+        await segments.commit([task(1)], OPTIONS)
+    assert raised.value.code is ErrorCode.SEQUENCE_REUSED
 
 
 async def test_too_many_tasks_are_refused_before_anything_is_committed(owners: Owners) -> None:
