@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     InputPartition,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.catalog_tables import (
@@ -209,7 +209,8 @@ class FilteringReader(FencelogReader):
 def checked_columns(schema: StructType) -> list[str]:
     """Return the names of the wanted columns: those of a topic, in any order and number.
 
-    Raises FencelogError(BAD_REQUEST) naming the column that a topic does not have.
+    Raises FencelogError(BAD_REQUEST) naming the column that a topic does not have, or that is NOT
+    NULL: Spark would drop a comparison with NULL instead of asking for rows.
     """
     for field in schema.fields:
         kind = field.dataType.simpleString()
@@ -219,4 +220,18 @@ def checked_columns(schema: StructType) -> list[str]:
                 ErrorCode.BAD_REQUEST,
                 f"fencelog data source: a topic has no column {field.name} {kind}; it has {known}",
             )
+        if not (field.nullable and _may_hold_null(field.dataType)):
+            raise wrong(
+                f"column {field.name} {kind} is NOT NULL in the given schema, or a part of it is; "
+                "no column of a topic is: leave NOT NULL out, and filter the rows"
+            )
     return list(schema.fieldNames())
+
+
+def _may_hold_null(kind: DataType) -> bool:
+    """Tell whether every part of a type may be NULL."""
+    if isinstance(kind, ArrayType):
+        return kind.containsNull and _may_hold_null(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(part.nullable and _may_hold_null(part.dataType) for part in kind.fields)
+    return True

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
 from fencelog.api.client import FencelogClient
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, encode_values
-from fencelog.spark_connector.source import COLUMNS
+from fencelog.spark_connector.source import COLUMNS, FencelogDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVENTS = "spark/events"
+
+HEADER = [StructField("name", StringType()), StructField("value", BinaryType())]
+NOT_NULL_VALUE = StructField("value", BinaryType(), nullable=False)
+NULLABLE = {"key": BinaryType(), "headers": ArrayType(StructType(HEADER))}
 
 Read = Callable[..., "DataFrame"]
 
@@ -208,6 +214,26 @@ def test_a_schema_chooses_columns(read: Read, filled: Filled) -> None:
     assert Counter(row.offset for row in rows) == Counter(o for _, o in filled.messages)
     with pytest.raises(PySparkException, match="no column size int; it has topic string"):
         read(schema="size INT").collect()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        StructField("key", BinaryType(), nullable=False),
+        StructField("headers", ArrayType(StructType(HEADER), containsNull=False)),
+        StructField("headers", ArrayType(StructType([HEADER[0], NOT_NULL_VALUE]))),
+    ],
+)
+@pytest.mark.parametrize("opened", [FencelogDataSource.reader, FencelogDataSource.streamReader])
+def test_a_column_that_is_not_null_is_refused_by_name(
+    wrong: StructField, opened: Callable[[FencelogDataSource, StructType], object]
+) -> None:
+    """Spark would answer ``key IS NULL`` without a look at the rows."""
+    source = FencelogDataSource({"server": "http://127.0.0.1:1", "topic": "t"})
+    opened(source, StructType([StructField(wrong.name, NULLABLE[wrong.name])]))
+    with pytest.raises(FencelogError, match=f"column {wrong.name} .* is NOT NULL") as raised:
+        opened(source, StructType([StructField("offset", LongType()), wrong]))
+    assert raised.value.code is ErrorCode.BAD_REQUEST
 
 
 @pytest.mark.parametrize(
