@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 import anyio
+import numpy as np
 import pyarrow as pa
 from anyio.abc import TaskGroup
+from numpy.typing import NDArray
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer
@@ -40,21 +43,32 @@ async def append_all(
         if job is None:
             append = _at_least_once(client, target.options.topic)
             gathered = Gathered(most_bytes=MAX_WAITING_BYTES)
-            return await _append_all(rows, append, target.partitions, turn, gathered)
-        partitions = await spread_of_batch(client, target, job)
+            router = _Router(target.partitions, turn)
+            return await _append_all(rows, append, router, gathered)
+        router = _Router(await spread_of_batch(client, target, job), turn, target.partitions)
         numbered = _Numbered(client, target.options.topic, job, turn)
         # no limit: record batches have to end where those of an earlier attempt did
-        count = await _append_all(rows, numbered.append, partitions, turn, Gathered())
+        count = await _append_all(rows, numbered.append, router, Gathered())
         numbered.check_complete()
         return count
 
 
+@dataclass(frozen=True, slots=True)
+class _Router:
+    """The choice of a partition for each row: among ``partitions``, by its key or in ``turn``, or
+    the one that it names. The topic may have got more since the first attempt (``existing``)."""
+
+    partitions: int
+    turn: int
+    existing: int = 0
+
+    def places(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        unkeyed = self.turn % self.partitions
+        return route(batch, self.partitions, unkeyed, existing=self.existing)
+
+
 async def _append_all(
-    rows: Iterator[pa.RecordBatch],
-    append: Append,
-    partitions: int,
-    turn: int,
-    gathered: Gathered,
+    rows: Iterator[pa.RecordBatch], append: Append, router: _Router, gathered: Gathered
 ) -> int:
     count = 0
     async with task_group() as group:
@@ -63,8 +77,7 @@ async def _append_all(
         async def write(batch: pa.RecordBatch) -> None:
             nonlocal count
             count += batch.num_rows
-            places = route(batch, partitions, turn % partitions)
-            for partition, part in gathered.add(batch, places):
+            for partition, part in gathered.add(batch, router.places(batch)):
                 await ordered.append(partition, part)
 
         await take_rows(rows, write)

@@ -25,9 +25,12 @@ _INT32 = np.dtype("<i4")
 _TIME = pa.timestamp("us", tz="UTC")
 
 
-def route(rows: pa.RecordBatch, partitions: int, unkeyed: int) -> NDArray[np.int64]:
+def route(
+    rows: pa.RecordBatch, partitions: int, unkeyed: int, *, existing: int = 0
+) -> NDArray[np.int64]:
     """Return the partition of each row: that of its column ``partition``, else of its key, as
-    brokers choose it, else ``unkeyed``. Raises FencelogError(BAD_REQUEST)."""
+    brokers choose it among ``partitions``, else ``unkeyed``. ``existing``: as many may be named, if
+    that is more. Raises FencelogError(BAD_REQUEST)."""
     found = np.full(rows.num_rows, unkeyed, np.int64)
     if "key" in rows.schema.names and partitions > 1:
         keys = pc.dictionary_encode(rows["key"].cast(pa.binary()))
@@ -38,9 +41,10 @@ def route(rows: pa.RecordBatch, partitions: int, unkeyed: int) -> NDArray[np.int
         column = rows["partition"]
         named = pc.is_valid(column).to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-        wrong = numbers[(numbers < 0) | (numbers >= partitions)]
+        count = max(partitions, existing)
+        wrong = numbers[(numbers < 0) | (numbers >= count)]
         if wrong.size:
-            raise _refused(f"the topic has {partitions} partitions, no {wrong[0]}")
+            raise _refused(f"the topic has {count} partitions, no {wrong[0]}")
         found = np.where(named, numbers, found)
     return found
 

@@ -219,3 +219,31 @@ async def test_a_batch_goes_to_the_partitions_of_its_first_attempt(
     with pytest.raises(FencelogError, match="batch 2 has begun") as raised:
         await write(grown, 1)
     assert raised.value.code is ErrorCode.PRODUCER_FENCED
+
+
+async def test_a_partition_that_a_row_names_may_be_added_between_two_attempts(
+    server: str, client: FencelogClient
+) -> None:
+    """The number that the first attempt has stored is for rows that name none."""
+    topic = "appends/named"
+    await client.create_topic(topic, partitions=2)
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "key": [b"%d" % number for number in range(50)],
+            "value": [b"%06d" % number for number in range(50)],
+            "partition": pa.array([2, *[None] * 49], pa.int32()),
+        }
+    )
+
+    async def attempt() -> int:
+        target, job = await target_of(server, topic), Job("spark-query", 1)
+        return await append_all(iter([rows]), target, turn=0, job=job)
+
+    with pytest.raises(FencelogError, match="the topic has 2 partitions, no 2"):
+        await attempt()
+    await client.update_topic(topic, {}, partitions=3)
+    for _ in range(2):
+        assert await attempt() == 50
+    found = [await numbers_in(client, topic, partition) for partition in range(3)]
+    assert sorted(chain(*found)) == list(range(50))
+    assert found[2] == [0]

@@ -195,6 +195,7 @@ def test_a_named_partition_comes_first_and_must_be_there() -> None:
     assert route(rows, 3, 0).tolist() == [2, partition_of_key(b"k", 3)]
     with pytest.raises(FencelogError, match="has 2 partitions, no 2"):
         route(rows, 2, 0)
+    assert route(rows, 2, 0, existing=3).tolist() == [2, partition_of_key(b"k", 2)]
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
