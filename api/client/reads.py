@@ -165,7 +165,9 @@ class ReadCalls:
         """Return ``earliest_offset, tail_offset`` of a partition and ``offset``, the first message
         published at or after ``time_us``: the tail if none was when the request came."""
         path = f"{topic_path(topic)}/partitions/{partition}/offsets"
-        return json_object(await self._service.request("GET", path, params={"time": time_us}))
+        place = partition_place(topic, partition)
+        answer = await self._service.request("GET", path, params={"time": time_us}, place=place)
+        return json_object(answer)
 
     async def compact(self, topic: str, partition: int) -> dict[str, Any]:
         """Have a partition's compacted view brought up to date, and return its state as

@@ -68,14 +68,22 @@ async def fetch_with(
         return parse_segments(topic, await client.segments(topic, partition, confirmed=True))
 
     async def ask_time(key: tuple[str, int, int]) -> TimeOffset:
+        topic, partition, time_us = key
         if options.is_compacted:  # the view keeps messages that were trimmed from the log
-            topic, partition, time_us = key
             page = await client.read(
                 topic, partition, 0, view=COMPACTED, from_time_us=time_us, max_messages=1
             )
-            return TimeOffset(page.start_offset, page.start_offset < page.tail_offset)
-        found = await client.partition_offsets(*key)
-        return TimeOffset(int(found["offset"]), found["offset"] < found["tail_offset"])
+            offset, tail = page.start_offset, page.tail_offset
+        else:
+            found = await client.partition_offsets(*key)
+            offset, tail = int(found["offset"]), int(found["tail_offset"])
+        if offset == tail < ends[topic, partition]:  # a broker that was replaced
+            raise FencelogError(
+                ErrorCode.READ_UNKNOWN,
+                f"partition {partition} of {topic} has offsets up to {ends[topic, partition]}, the "
+                f"broker that was asked for the offset of a time knows those up to {tail}",
+            )
+        return TimeOffset(offset, offset < tail)
 
     keys = [
         (*place, time_us)
@@ -84,6 +92,7 @@ async def fetch_with(
     ]
     answers = await map_concurrently(ask, places, limit=MAX_CONCURRENT_REQUESTS)
     check_one_topic_each(answers)
+    ends = {(answer.topic, answer.partition): answer.end_offset for answer in answers}
     # Later than the ends: then what a time in the future excludes lies beyond them.
     offsets = await map_concurrently(ask_time, keys, limit=MAX_CONCURRENT_REQUESTS)
     return TopicRanges(answers, dict(zip(keys, offsets, strict=True)))

@@ -89,6 +89,18 @@ async def test_the_owner_is_asked_once_it_is_known() -> None:
         assert (len(service.asked), len(owner.asked)) == (4, 3)
 
 
+async def test_the_owner_is_asked_for_offsets_of_times_too() -> None:
+    service, owner = Server(), Server()
+    async with serving(service, owner) as client:
+        service.names = owner.url
+        await append(client)
+        await client.partition_offsets("orders", 0, 7)
+        await client.partition_offsets("orders", 1, 7)
+        assert [request.split("?")[0] for request in owner.asked] == [
+            "get /v1/topics/default/orders/partitions/0/offsets"
+        ]
+
+
 async def test_a_broker_that_is_the_owner_no_more_tells_the_next_one() -> None:
     service, previous, owner = Server(), Server(), Server()
     async with serving(service, previous, owner) as client:

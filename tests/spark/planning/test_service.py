@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import anyio.to_thread
 import pytest
 import pytest_asyncio
 
-from fencelog.api.client import FencelogClient
+from fencelog.api.client import FencelogClient, ReadPage
+from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.local_cluster.child_process import ChildProcess
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.spark_connector.planning.bounds import TimeOffset
 from fencelog.spark_connector.planning.options import parse_batch_options
+from fencelog.spark_connector.planning.service import fetch_with
 from fencelog.spark_connector.source import FencelogReader
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module")]
@@ -28,6 +33,49 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]
     process = await ChildProcess.start("standalone", command, log=place / "log")
     yield process.announcement["http"]
     await process.stop()
+
+
+class Owners:
+    """The client of a service whose partition ends at offset 100, as its owner has confirmed; the
+    answers to requests by time come in turn from brokers with these tails. Offsets below ``found``
+    are of earlier messages."""
+
+    def __init__(self, *tails: int, found: int = 95) -> None:
+        self.tails = list(tails)
+        self._found = found
+
+    async def topic(self, topic: str) -> dict[str, Any]:
+        return {"partitions": 1}
+
+    async def segments(self, topic: str, partition: int, **_: Any) -> dict[str, Any]:
+        ends = {"earliest_offset": 100, "end_offset": 100}
+        return {"topic_id": "id", "partition": 0, "segments": [], "bookies": {}, **ends}
+
+    async def partition_offsets(self, topic: str, partition: int, time_us: int) -> dict[str, Any]:
+        tail = self.tails.pop(0)
+        return {"offset": min(self._found, tail), "tail_offset": tail}
+
+    async def read(self, topic: str, partition: int, start: int, **_: Any) -> ReadPage:
+        tail = self.tails.pop(0)
+        return ReadPage(tail, tail, True, [], start_offset=min(self._found, tail))
+
+
+@pytest.mark.parametrize("view", ["log", "compacted"])
+async def test_a_broker_that_was_replaced_does_not_tell_the_offset_of_a_time(view: str) -> None:
+    """It does not know the messages that may be the first ones, and is asked again."""
+    given = {"server": "http://127.0.0.1:1", "topic": "t", "view": view}
+    options = parse_batch_options(given | {"startingTimestamp": "1"})
+    brokers = Owners(90, 90, 100)
+    with pytest.raises(FencelogError, match="knows those up to 90") as raised:
+        await fetch_with(cast("Any", brokers), options)
+    assert raised.value.code is ErrorCode.READ_UNKNOWN
+    found = await retry_idempotent(lambda: fetch_with(cast("Any", brokers), options))
+    assert found.times == {("default/t", 0, 1000): TimeOffset(95, is_found=True)}
+    assert brokers.tails == []
+    for tail, offset in ((90, 80), (100, 100), (120, 120)):
+        found = await fetch_with(cast("Any", Owners(tail, found=offset)), options)
+        expected = TimeOffset(offset, is_found=offset < tail)
+        assert found.times == {("default/t", 0, 1000): expected}
 
 
 async def rows(server: str, topic: str, **options: str) -> list[tuple[int, bytes]]:
