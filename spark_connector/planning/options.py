@@ -64,7 +64,8 @@ _BY_PARTITION = 'JSON like {"0": 42} or {"shop/orders": {"0": 42}}'
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The options of a query. Any one of ``servers`` will do. The topics, NAMESPACE/NAME, are those
-    that are named or those whose whole name ``topics_pattern`` matches."""
+    that are named or those whose whole name ``topics_pattern`` matches; without a slash in it, the
+    name within the default namespace."""
 
     servers: tuple[str, ...]
     topics: tuple[str, ...] = ()
@@ -93,6 +94,16 @@ class ReadOptions:
         if self.topics_pattern is not None:
             return f"topics like {self.topics_pattern}"
         return f"topic{'s' * (len(self.topics) > 1)} {', '.join(self.topics)}"
+
+    def selects(self, topic: str) -> bool:
+        """Tell whether a topic of this name, NAMESPACE/NAME, is one of them."""
+        if self.topics_pattern is None:
+            return topic in self.topics
+        if "/" not in self.topics_pattern:
+            namespace, _, topic = topic.partition("/")
+            if namespace != DEFAULT_NAMESPACE:
+                return False
+        return re.fullmatch(self.topics_pattern, topic) is not None
 
 
 def parse_batch_options(options: Mapping[str, str]) -> ReadOptions:
@@ -160,8 +171,7 @@ def _topic(option: str, value: str) -> str:
 
 
 def _pattern(given: GivenOptions) -> str | None:
-    """Return the pattern of whole names NAMESPACE/NAME; without a slash, of the default
-    namespace."""
+    """Return the pattern as it was given: inline flags such as ``(?i)`` are its beginning."""
     value = given.text("topicsPattern")
     if value is None:
         return None
@@ -171,7 +181,7 @@ def _pattern(given: GivenOptions) -> str | None:
         raise wrong(
             f"option 'topicsPattern' is no regular expression: {value!r} ({error})"
         ) from None
-    return value if "/" in value else f"{DEFAULT_NAMESPACE}/(?:{value})"
+    return value
 
 
 # -- bounds ----------------------------------------------------------------------------------------

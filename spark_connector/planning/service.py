@@ -3,7 +3,6 @@ Spark's driver."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from fencelog.api.client import FencelogClient
@@ -104,11 +103,10 @@ async def partitions_of(client: FencelogClient, options: ReadOptions) -> list[tu
         topics = await map_concurrently(client.topic, options.topics, limit=MAX_CONCURRENT_REQUESTS)
         named = list(zip(options.topics, topics, strict=True))
     else:
-        pattern = re.compile(options.topics_pattern)
         named = [
             (name, topic)
             for topic in await client.topics()
-            if pattern.fullmatch(name := f"{topic['namespace']}/{topic['topic']}")
+            if options.selects(name := f"{topic['namespace']}/{topic['topic']}")
         ]
         if not named:
             raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no such topic")

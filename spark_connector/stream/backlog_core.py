@@ -6,7 +6,6 @@ the log no longer has are a loss, which is refused or passed over (``failOnDataL
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -60,7 +59,7 @@ def check_topics(start: StreamPosition, ids: Mapping[str, str], options: ReadOpt
     for one that is another topic now.
     """
     for topic, topic_id in sorted(start.ids.items()):
-        if not selects(options, topic):
+        if not options.selects(topic):
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,
                 f"the checkpoint is of topic {topic}, the query reads {options.what}: "
@@ -72,13 +71,6 @@ def check_topics(start: StreamPosition, ids: Mapping[str, str], options: ReadOpt
                 f"topic {topic} was deleted and created again: the checkpoint is of the topic with "
                 f"id {topic_id}, now its id is {ids[topic]}; read it with a new checkpoint",
             )
-
-
-def selects(options: ReadOptions, topic: str) -> bool:
-    """Tell whether the options select a topic of this name."""
-    if options.topics_pattern is not None:
-        return re.fullmatch(options.topics_pattern, topic) is not None
-    return topic in options.topics
 
 
 def check_complete(start: StreamPosition, answers: Sequence[PartitionSegments]) -> None:

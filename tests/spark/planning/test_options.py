@@ -85,7 +85,7 @@ def test_several_topics_are_named_or_matched() -> None:
     assert several.what == "topics default/b, logs/a"
     assert not parse_options(GIVEN).shows_topic
     pattern = parse_options({"server": "http://a:1", "topicsPattern": "x|y.*"})
-    assert pattern.topics_pattern == "default/(?:x|y.*)"
+    assert pattern.topics_pattern == "x|y.*"
     assert pattern.topics == ()
     both = parse_options(
         {
@@ -96,6 +96,29 @@ def test_several_topics_are_named_or_matched() -> None:
     )
     assert both.topics_pattern == "logs/.*"
     assert both.ending == Bound(End.LATEST, {"logs/a": {0: 1}, "default/b": {1: 2}})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "selected", "others"),
+    [
+        ("x|y.*", ["default/x", "default/yy"], ["default/xx", "logs/x", "default/x/y", "x"]),
+        ("logs/.*|y", ["logs/a"], ["default/logs", "default/y", "a/logs/a"]),
+        ("(?i)Orders", ["default/orders", "default/ORDERS"], ["Default/orders", "logs/orders"]),
+        ("(?x) orders  # all of them", ["default/orders"], ["default/orders2"]),
+    ],
+)
+def test_a_pattern_matches_whole_names_as_it_was_given(
+    pattern: str, selected: list[str], others: list[str]
+) -> None:
+    options = parse_options({"server": "http://a:1", "topicsPattern": pattern})
+    assert options.what == f"topics like {pattern}"
+    assert [name for name in (*selected, *others) if options.selects(name)] == selected
+
+
+def test_named_topics_are_selected_alone() -> None:
+    options = parse_options(GIVEN)
+    assert options.selects("logs/linux")
+    assert not options.selects("logs/linux2")
 
 
 @pytest.mark.parametrize(

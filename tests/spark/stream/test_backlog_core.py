@@ -17,7 +17,6 @@ from fencelog.spark_connector.stream.backlog_core import (
     covers,
     ends_of,
     falls_short,
-    selects,
     within,
 )
 from fencelog.spark_connector.stream.position_core import StreamPosition
@@ -122,13 +121,6 @@ def test_a_topic_that_the_query_does_not_read_is_refused() -> None:
         check_topics(at(0, topic="other/x"), {}, OPTIONS)
     with pytest.raises(FencelogError, match="reads topics like default"):
         check_topics(at(0, topic="other/x"), {}, PATTERN)
-
-
-def test_topics_are_selected_by_name_or_by_their_whole_name() -> None:
-    assert selects(OPTIONS, T)
-    assert not selects(OPTIONS, "default/tt")
-    assert selects(PATTERN, "default/tt")
-    assert not selects(PATTERN, "a/default/t")
 
 
 def test_an_answer_falls_short_of_an_end_that_was_known() -> None:
