@@ -18,7 +18,9 @@ ANSWER_S = 5.0
 """The time for a first answer, whatever the number of servers: with the repetitions of a stream it
 stays below 10 s."""
 
-_UNREACHED = (ErrorCode.NO_OWNER, ErrorCode.REQUEST_TIMEOUT)
+_UNREACHED = (ErrorCode.NO_OWNER, ErrorCode.REQUEST_TIMEOUT, ErrorCode.INTERNAL)
+"""The outcomes of a server that was not reached; INTERNAL is also what a proxy says instead of it.
+"""
 
 
 async def servers_that_answer(servers: Sequence[str]) -> tuple[str, ...]:

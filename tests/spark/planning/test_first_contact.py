@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -26,13 +27,16 @@ def silent() -> Iterator[list[str]]:
         yield servers
 
 
-@pytest.fixture
-async def answering() -> AsyncIterator[str]:
-    """A server that answers everything with 404."""
+@asynccontextmanager
+async def serving(status: str, *, after: asyncio.Event | None = None) -> AsyncIterator[str]:
+    """A server that answers everything with this status, once the event is set."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        if after is not None:
+            await after.wait()
+        head = f"HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + b"{}")
         await writer.drain()
         writer.close()
 
@@ -42,10 +46,28 @@ async def answering() -> AsyncIterator[str]:
     await server.wait_closed()
 
 
+@pytest.fixture
+async def answering() -> AsyncIterator[str]:
+    async with serving("404 Not Found") as server:
+        yield server
+
+
 async def test_a_server_that_answers_comes_first(silent: list[str], answering: str) -> None:
     servers = [silent[0], NOBODY, answering, silent[1]]
     found = await servers_that_answer(servers)
     assert found == (answering, silent[0], NOBODY, silent[1])
+
+
+async def test_a_proxy_without_a_service_behind_it_is_no_server_that_answers() -> None:
+    """It answers at once, and the next server does after it."""
+    refused = asyncio.Event()
+    async with serving("503 Service Unavailable") as proxy, serving("200 OK", after=refused) as it:
+        found = asyncio.create_task(servers_that_answer([proxy, it]))
+        with pytest.raises(FencelogError, match=f"503 Service Unavailable: {proxy}") as raised:
+            await servers_that_answer([proxy, NOBODY])
+        assert raised.value.code is ErrorCode.NO_OWNER
+        refused.set()
+        assert await found == (it, proxy)
 
 
 async def test_all_servers_are_named_if_none_answers(
