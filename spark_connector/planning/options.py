@@ -224,11 +224,15 @@ def _by_topic(
             raise wrong(f"option {name!r} names topic {topic}, which is not read: {value!r}")
         if not isinstance(partitions, dict):
             raise wrong(f"option {name!r} is not {form}: topic {topic} has {partitions!r}")
+        if topic in by_topic:
+            raise wrong(f"option {name!r} names topic {topic} twice: {value!r}")
         by_topic[topic] = {}
         for partition, item in partitions.items():
             found = position(item)
             if found is None or not (partition.isascii() and partition.isdigit()):
                 raise wrong(f"option {name!r} is not {form}: partition {partition!r} has {item!r}")
+            if int(partition) in by_topic[topic]:
+                raise wrong(f"option {name!r} names partition {int(partition)} twice: {value!r}")
             by_topic[topic][int(partition)] = found
     return by_topic
 

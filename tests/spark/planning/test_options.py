@@ -140,6 +140,15 @@ def test_named_topics_are_selected_alone() -> None:
         ({"endingOffsets": '{"x": 1}'}, "partition 'x' has 1"),
         ({"endingOffsets": '{"0": 1'}, "option 'endingOffsets' is not earliest, latest or JSON"),
         ({"endingOffsets": '{"0": 1, "0": 2}'}, "a member is repeated"),
+        ({"endingOffsets": '{"0": 1, "00": 2}'}, 'names partition 0 twice: \'{"0": 1, "00": 2}\''),
+        (
+            {"endingTimestamp": '{"07": 1, "7": 1}'},
+            "option 'endingTimestamp' names partition 7 twice",
+        ),
+        (
+            {"topic": "a", "endingOffsets": '{"a": {"0": 1}, "default/a": {"1": 2}}'},
+            "option 'endingOffsets' names topic default/a twice",
+        ),
         ({"endingOffsets": '{"a": {"0": 1}}'}, "names topic default/a, which is not read"),
         ({"endingOffsets": '{"logs/linux": {"0": 1}, "x": 2}'}, "names topic default/x"),
         ({"endingTimestamp": "yesterday"}, "option 'endingTimestamp' is not a time"),
