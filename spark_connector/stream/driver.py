@@ -140,7 +140,7 @@ class StreamDriver:
         groups = slices(start, end, min_partitions=self._options.read.min_partitions)
         check_topics(start, end.ids, self._options.read)
         check_partitions(start, end)  # the next batch would read the others again
-        if not groups:
+        if start == end:
             return []
         if self._asked_from != start or not covers(self._answers, end):
             self._look(start, known=end.joined(start))

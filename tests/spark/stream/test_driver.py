@@ -327,6 +327,19 @@ def test_spark_that_tells_no_start_gets_the_ends() -> None:
         opened(service, limits=TriggerLimits(max_bytes=9)).last_end()
 
 
+def test_an_end_below_the_start_is_a_loss_though_there_is_nothing_to_read() -> None:
+    """The end that Spark before 4.2 is given of the log of a backup: without a word the query would
+    go on from there, with other messages under offsets that it has read."""
+    service = ScriptedService([3])
+    driver = opened(service)
+    end = driver.last_end()
+    assert end == at(3)
+    with pytest.raises(FencelogError, match="up to offset 5, it ends at 3") as error:
+        driver.tasks(at(5), end)
+    assert error.value.code is ErrorCode.OFFSET_BEYOND_TAIL
+    assert opened(service, fail_on_data_loss=False).tasks(at(5), end) == []
+
+
 def test_the_end_of_another_topic_is_refused_though_there_is_nothing_to_read() -> None:
     """The place that Spark before 4.2 is given for a checkpoint of another topic."""
     driver = opened(ScriptedService([0]))
