@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.planning.broker_reads import ReadTask
-from fencelog.spark_connector.planning.offsets import Offsets
 from fencelog.spark_connector.planning.segments import PartitionSegments
 from fencelog.spark_connector.stream.admission_core import NO_LIMITS, advanced
 from fencelog.spark_connector.stream.backlog_core import (
@@ -81,7 +80,7 @@ class StreamDriver:
         self._answers: list[PartitionSegments] = []
         self._asked_from: StreamPosition | None = None
         self._end: StreamPosition | None = None
-        self._target: Offsets | None = None
+        self._target: StreamPosition | None = None
         self._pause_s = 0.0
         self._looked_s = self._advanced_s = self._cursor_s = _NEVER
 
@@ -93,18 +92,20 @@ class StreamDriver:
 
     def fix_end(self) -> None:
         """Read nothing from now on that is appended later."""
-        self._target = ends_of(self._service.segments(None, confirmed=True)).offsets
+        self._target = ends_of(self._service.segments(None, confirmed=True))
 
     def next_end(self, start: StreamPosition, *, limited: bool) -> StreamPosition:
         """Return the end of the micro-batch that begins at ``start``, which may be ``start``: there
         is nothing new. ``limited``: within the limits of the options."""
         self._rest()
-        self._look(start, known=start)
+        target = self._target
+        # Short of a fixed end the run would be over too early.
+        self._look(start, known=start if target is None else start.joined(target))
         self._check(start)
         self.acknowledge(start)
-        waiting = backlogs(start, self._answers, self._target)
+        waiting = backlogs(start, self._answers, None if target is None else target.offsets)
         limits = self._options.limits if limited else NO_LIMITS
-        if self._target is not None:
+        if target is not None:
             limits = replace(limits, min_offsets=None)  # the rest of the run has to be read
         since_ms = (self._now() - self._advanced_s) * 1000
         if limits.must_wait(waiting, since_last_ms=since_ms):

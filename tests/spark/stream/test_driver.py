@@ -237,10 +237,22 @@ def test_ends_are_confirmed_only_where_nothing_is_known_of_them() -> None:
     service = ScriptedService([12], shown=[9])
     driver = opened(service)
     assert driver.last_end() == at(12)
-    driver.fix_end()
-    assert (driver.next_end(at(3), limited=False), service.confirmed) == (at(9), 2)
+    assert (driver.next_end(at(3), limited=False), service.confirmed) == (at(9), 1)
     assert rows(driver, at(3), at(9)) == [(0, 3, 9)]
-    assert service.confirmed == 2
+    assert service.confirmed == 1
+
+
+def test_a_fixed_end_is_reached_though_an_owner_that_was_replaced_shows_less() -> None:
+    """Nothing new at its tail would be the end of the run."""
+    service = ScriptedService([12])
+    driver = opened(service)
+    driver.fix_end()
+    service.shown = [9]
+    assert driver.next_end(at(9), limited=False) == at(12)
+    assert rows(driver, at(9), at(12)) == [(0, 9, 12)]
+    assert driver.next_end(at(12), limited=False) == at(12)
+    assert service.known[-1] == at(12)
+    assert service.confirmed == 3
 
 
 def test_an_end_beyond_a_confirmed_one_ends_the_query_or_is_passed_over() -> None:
