@@ -20,6 +20,11 @@ MAX_TIMESTAMP_MS = 253_402_300_799_999
 MAX_TIMESTAMP_US = MAX_TIMESTAMP_MS * _US_IN_MS
 
 
+MAX_DIGITS = 100
+"""The most digits of a number, more than any option takes: Python converts no more than some
+thousand."""
+
+
 class GivenOptions:
     """The given options by lower-case name. Every method raises FencelogError(BAD_REQUEST), which
     names the option and its value."""
@@ -53,10 +58,10 @@ class GivenOptions:
         value = self._given.get(name.lower())
         if value is None:
             return None
-        text = value.strip()
-        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        number = whole_number(value.strip())
+        if number is None or not low <= number <= high:
             raise wrong(f"option {name!r} is no whole number from {low} to {high}: {value!r}")
-        return int(text)
+        return number
 
     def boolean(self, name: str, *, default: bool) -> bool:
         return self.word(name, ("true", "false"), default=str(default).lower()) == "true"
@@ -87,11 +92,17 @@ def _no_repetition(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return parsed
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number that decimal digits are; None for any other text."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    return int(text) if is_number else None
+
+
 def time_us(value: object) -> int | None:
     """Return the time in µs since 1970 UTC of Kafka's milliseconds, as a number or as text, or of
     an ISO 8601 time that names its offset from UTC; None if it is neither."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
+    if isinstance(value, str) and (number := whole_number(value)) is not None:
+        value = number
     if isinstance(value, int) and not isinstance(value, bool):
         return value * _US_IN_MS if 0 <= value <= MAX_TIMESTAMP_MS else None
     try:

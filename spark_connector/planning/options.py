@@ -17,6 +17,7 @@ from fencelog.spark_connector.planning.option_values import (
     GivenOptions,
     json_object,
     time_us,
+    whole_number,
     wrong,
 )
 
@@ -147,10 +148,17 @@ def parse_options(options: Mapping[str, str], *, start: End = End.EARLIEST) -> R
 def _servers(value: str) -> tuple[str, ...]:
     servers = tuple(server.strip().rstrip("/") for server in value.split(","))
     for server in servers:
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_url(server):
             raise wrong(f"option 'server' is no URL like http://127.0.0.1:8080: {server!r}")
     return servers
+
+
+def _is_url(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of an address or a port
+        return False
 
 
 def _topics(given: GivenOptions) -> tuple[str, ...]:
@@ -228,12 +236,12 @@ def _by_topic(
             raise wrong(f"option {name!r} names topic {topic} twice: {value!r}")
         by_topic[topic] = {}
         for partition, item in partitions.items():
-            found = position(item)
-            if found is None or not (partition.isascii() and partition.isdigit()):
+            found, number = position(item), whole_number(partition)
+            if found is None or number is None:
                 raise wrong(f"option {name!r} is not {form}: partition {partition!r} has {item!r}")
-            if int(partition) in by_topic[topic]:
-                raise wrong(f"option {name!r} names partition {int(partition)} twice: {value!r}")
-            by_topic[topic][int(partition)] = found
+            if number in by_topic[topic]:
+                raise wrong(f"option {name!r} names partition {number} twice: {value!r}")
+            by_topic[topic][number] = found
     return by_topic
 
 

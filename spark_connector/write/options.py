@@ -61,6 +61,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
 def check_columns(columns: Sequence[tuple[str, str]]) -> None:
     """Check the names and Spark types of the rows' columns. Raises FencelogError(BAD_REQUEST)
     naming what cannot be written."""
+    names = [name for name, _ in columns]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise wrong(f"the rows have several columns {repeated[0]!r}; a topic is written from one")
     known = ", ".join(f"{name} {' or '.join(kinds)}" for name, kinds in COLUMNS.items())
     for name, kind in columns:
         if kind not in COLUMNS.get(name, ()):

@@ -46,6 +46,7 @@ def test_columns_are_those_of_a_message() -> None:
         ([("value", "bigint")], "column value bigint"),
         ([("value", "binary"), ("offset", "bigint")], "column offset bigint"),
         ([("key", "binary")], "'value'"),
+        ([("value", "binary"), ("value", "string")], "several columns 'value'"),
     ):
         with pytest.raises(FencelogError, match=named):
             check_columns(columns)
