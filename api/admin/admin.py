@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
@@ -40,6 +41,7 @@ from fencelog.ledgers.rpc.bookie_port import BookieInfo
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
 
+CONFIRMED = "confirmed"
 DEFAULT_PAGE = 1000
 MAX_PAGE = 10_000
 
@@ -84,10 +86,14 @@ def _add_topics(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -
         return topic_model(info)
 
     @router.get("/topics/{namespace}/{topic}", tags=["topics"])
-    async def get_topic(namespace: str, topic: str, request: Request) -> Topic:
-        """Return a topic's id and settings."""
-        refuse_query(request)
-        return topic_model(await broker.topics.get(TopicName.of(namespace, topic)))
+    async def get_topic(
+        namespace: str, topic: str, request: Request, confirmed: bool = False
+    ) -> Topic:
+        """Return a topic's id and settings. ``confirmed``: none older than the request, also where
+        the metadata server of this broker lags behind."""
+        refuse_query(request, CONFIRMED)
+        async with broker.topics.latest() if confirmed else nullcontext():
+            return topic_model(await broker.topics.get(TopicName.of(namespace, topic)))
 
     @router.patch("/topics/{namespace}/{topic}", tags=["topics"])
     async def change_topic(
@@ -125,15 +131,17 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
         prefix: str = "",
         start_after: str = "",
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
+        confirmed: bool = False,
     ) -> TopicList:
         """List topics by name, of one namespace or of all. ``prefix`` is the beginning of the
-        topic's own name."""
-        refuse_query(request, "namespace", "prefix", "start_after", "limit")
+        topic's own name; ``confirmed`` as for one topic."""
+        refuse_query(request, "namespace", "prefix", "start_after", "limit", CONFIRMED)
         if namespace is not None:
             check_name("namespace", namespace)
-        found = await broker.topics.list(
-            namespace, prefix, start_after=start_after, limit=limit + 1
-        )
+        async with broker.topics.latest() if confirmed else nullcontext():
+            found = await broker.topics.list(
+                namespace, prefix, start_after=start_after, limit=limit + 1
+            )
         return topic_page(found, limit)
 
     @router.get("/topics/{namespace}/{topic}/owners", tags=["cluster"])

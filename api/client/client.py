@@ -99,14 +99,21 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         answer = await self._service.request("PUT", topic_path(topic), json=body, params=query)
         return json_object(answer) | {"created": answer.status_code == HTTPStatus.CREATED}
 
-    async def topic(self, topic: str) -> dict[str, Any]:
-        """Return a topic's name, id and configuration. Raises TOPIC_NOT_FOUND."""
-        return json_object(await self._service.request("GET", topic_path(topic)))
+    async def topic(self, topic: str, *, confirmed: bool = False) -> dict[str, Any]:
+        """Return a topic's name, id and configuration. ``confirmed``: none older than the request,
+        also where the broker that is asked reads from a metadata server that lags behind. Raises
+        TOPIC_NOT_FOUND."""
+        query = {"confirmed": "true"} if confirmed else {}
+        return json_object(await self._service.request("GET", topic_path(topic), params=query))
 
-    async def topics(self, namespace: str | None = None, prefix: str = "") -> list[dict[str, Any]]:
-        """Return all topics, of one namespace or of all, sorted by name."""
+    async def topics(
+        self, namespace: str | None = None, prefix: str = "", *, confirmed: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return all topics, of one namespace or of all, sorted by name; ``confirmed`` as for
+        ``topic``."""
         found: list[dict[str, Any]] = []
         query = {"prefix": prefix} | ({"namespace": namespace} if namespace else {})
+        query |= {"confirmed": "true"} if confirmed else {}
         while True:
             answer = json_object(await self._service.request("GET", "/v1/topics", params=query))
             found += answer["topics"]

@@ -8,7 +8,8 @@ the deletion has a ledger list that is no longer read. ``topic_deletion`` delete
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -27,6 +28,7 @@ from fencelog.broker.registry.topic_node import (
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.instance import catch_up, check_session
 from fencelog.ledgers.metastore.port import MetadataStore, Watch
 from fencelog.ledgers.metastore.watch import names_or_empty
 
@@ -97,6 +99,16 @@ class TopicRegistry:
     async def get(self, name: TopicName) -> TopicInfo:
         """Return a topic. Raises FencelogError(TOPIC_NOT_FOUND)."""
         return await self._get(name)
+
+    @asynccontextmanager
+    async def latest(self) -> AsyncIterator[None]:
+        """Have the registry read nothing inside that is older than the beginning: a server that
+        lags behind knows less. It costs the store a write. Raises METADATA_…."""
+        session_id = await catch_up(self._store)
+        try:
+            yield
+        finally:
+            check_session(self._store, session_id, "find topics")
 
     async def look_up(self, name: TopicName) -> TopicInfo:
         """Return the same as ``get``, in one request where the namespace is watched: for a watcher

@@ -4,6 +4,7 @@ Spark's driver."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.reads import COMPACTED
@@ -60,7 +61,7 @@ async def fetch_with(
     client: FencelogClient, options: ReadOptions, rows: RowFilter = ALL_ROWS
 ) -> TopicRanges:
     """Ask as ``fetch`` does; errors do not name the service."""
-    places = await partitions_of(client, options)
+    places = await partitions_of(client, options, confirmed=True)
 
     async def ask(place: tuple[str, int]) -> PartitionSegments:
         topic, partition = place
@@ -97,15 +98,19 @@ async def fetch_with(
     return TopicRanges(answers, dict(zip(keys, offsets, strict=True)))
 
 
-async def partitions_of(client: FencelogClient, options: ReadOptions) -> list[tuple[str, int]]:
-    """Return every partition of the wanted topics, in order."""
+async def partitions_of(
+    client: FencelogClient, options: ReadOptions, *, confirmed: bool = False
+) -> list[tuple[str, int]]:
+    """Return every partition of the wanted topics, in order. ``confirmed``: also those that a
+    broker does not know yet, since its server of the metadata store lags behind."""
     if options.topics_pattern is None:
-        topics = await map_concurrently(client.topic, options.topics, limit=MAX_CONCURRENT_REQUESTS)
+        ask = partial(client.topic, confirmed=confirmed)
+        topics = await map_concurrently(ask, options.topics, limit=MAX_CONCURRENT_REQUESTS)
         named = list(zip(options.topics, topics, strict=True))
     else:
         named = [
             (name, topic)
-            for topic in await client.topics()
+            for topic in await client.topics(confirmed=confirmed)
             if options.selects(name := f"{topic['namespace']}/{topic['topic']}")
         ]
         if not named:

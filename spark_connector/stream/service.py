@@ -94,8 +94,8 @@ class TopicFollower:
 
         Partitions that ``known`` has are among them, unless the topic was deleted or is another one
         by now: a broker may not know yet that its topic has got them, and is asked again then.
-        ``confirmed``: everything that was acknowledged before the call; otherwise an owner that was
-        replaced may answer with an earlier end.
+        ``confirmed``: everything that was acknowledged before the call, in every partition; else an
+        owner that was replaced may answer with an earlier end.
         """
         return self._run(lambda: self._segments(start, known or NOWHERE, confirmed))
 
@@ -138,7 +138,7 @@ class TopicFollower:
     async def _segments(
         self, start: StreamPosition | None, known: StreamPosition, confirmed: bool
     ) -> list[PartitionSegments]:
-        places = await self._places_with(known)
+        places = await self._places_with(known, confirmed)
 
         async def ask_one(place: tuple[str, int]) -> PartitionSegments | None:
             topic, partition = place
@@ -177,11 +177,12 @@ class TopicFollower:
                     f"partition {partition} of {topic} was deleted, or is not known everywhere yet",
                 )
 
-    async def _places_with(self, known: StreamPosition) -> list[tuple[str, int]]:
-        """Return the partitions of the topics, as of the last look, and those of ``known``."""
+    async def _places_with(self, known: StreamPosition, confirmed: bool) -> list[tuple[str, int]]:
+        """Return the partitions of the topics, as of the last look or (``confirmed``) of now, and
+        those of ``known``."""
         now = anyio.current_time()
-        if now - self._looked_s >= TOPICS_INTERVAL_S:
-            self._places = await partitions_of(self._client, self._options)
+        if confirmed or now - self._looked_s >= TOPICS_INTERVAL_S:
+            self._places = await partitions_of(self._client, self._options, confirmed=confirmed)
             self._looked_s = now
         topics = {topic for topic, _ in self._places}
         named = {

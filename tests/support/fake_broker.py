@@ -151,6 +151,7 @@ class FakeLog:
 class FakeTopics:
     def __init__(self) -> None:
         self.known: dict[TopicName, TopicInfo] = {}
+        self.caught_up = 0
 
     async def create(
         self, name: TopicName, config: TopicConfig, *, bookies: int | None = None
@@ -167,6 +168,11 @@ class FakeTopics:
         if name not in self.known:
             raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"there is no topic {name}")
         return self.known[name]
+
+    @asynccontextmanager
+    async def latest(self) -> AsyncIterator[None]:
+        self.caught_up += 1
+        yield
 
     async def list(
         self, namespace: str | None = None, prefix: str = "", *, start_after: str = "", limit: int

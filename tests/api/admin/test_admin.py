@@ -29,6 +29,19 @@ async def test_a_topic_lives_and_dies(http: httpx.AsyncClient) -> None:
     assert (gone.status_code, gone.json()["code"]) == (404, "topic_not_found")
 
 
+async def test_topics_are_read_past_a_server_that_lags_where_that_is_asked_for(
+    http: httpx.AsyncClient, fake_broker: FakeBroker
+) -> None:
+    created = (await http.put(TOPIC)).json()
+    for number, path in enumerate((TOPIC, "/v1/topics"), 1):
+        plain = await http.get(path)
+        assert fake_broker.topics.caught_up == number - 1
+        confirmed = await http.get(path, params={"confirmed": "true"})
+        assert fake_broker.topics.caught_up == number
+        assert confirmed.json() == plain.json()
+    assert created in confirmed.json()["topics"]
+
+
 async def test_lists_come_in_pages(http: httpx.AsyncClient) -> None:
     for name in ("b", "a", "c"):
         await http.put(f"/v1/topics/other/{name}")

@@ -16,6 +16,7 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -50,6 +51,48 @@ async def test_a_topic_is_created_once(registry: TopicRegistry) -> None:
     with pytest.raises(FencelogError) as raised:
         await registry.create(NAME, TopicConfig(partitions=3))
     assert raised.value.code is ErrorCode.ALREADY_EXISTS
+
+
+async def test_the_latest_topics_are_read_past_a_server_that_lags(
+    stage: Stage, registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new session's server shows what was true before, until the session has written."""
+    await registry.create(NAME, TopicConfig())
+    store = stage.stores[-1]
+    get, write = store.get, store.set
+    before = await get("/topics/shop/orders")
+    await registry.update(NAME, {}, partitions=2)
+    shown = {"/topics/shop/orders": before}
+
+    async def lagging(path: str) -> Versioned:
+        return shown.get(path) or await get(path)
+
+    async def written(path: str, value: bytes, version: Version) -> Version:
+        shown.clear()
+        return await write(path, value, version)
+
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+    assert (await registry.get(NAME)).config.partitions == 1
+    async with registry.latest():
+        assert (await registry.get(NAME)).config.partitions == 2
+
+
+async def test_another_session_does_not_tell_the_latest_topics(
+    stage: Stage, registry: TopicRegistry
+) -> None:
+    """It began after the write, at a server that may lag behind it."""
+    store = stage.stores[-1]
+
+    async def get_in_two_sessions() -> None:
+        async with registry.latest():
+            store.expire()
+            await registry.get(NAME)
+
+    await registry.create(NAME, TopicConfig())
+    with pytest.raises(FencelogError, match="the session was lost meanwhile") as raised:
+        await get_in_two_sessions()
+    assert raised.value.code is ErrorCode.METADATA_UNAVAILABLE
 
 
 @pytest.mark.parametrize(

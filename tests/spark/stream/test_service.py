@@ -66,17 +66,20 @@ class Brokers:
     owned: list[int] = field(default_factory=lambda: [9])
     topic_id: str = "id"
     looks: int = 0
+    confirmed: int = 0
     asked: list[int] = field(default_factory=list)
 
-    async def topic(self, name: str) -> dict[str, Any]:
+    async def topic(self, name: str, *, confirmed: bool = False) -> dict[str, Any]:
+        self.confirmed += confirmed
         if not self._next(self.listed):
             raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no topic")
         self.looks += 1
         return {"namespace": "default", "topic": "t", "partitions": self._last(self.listed)}
 
-    async def topics(self) -> list[dict[str, Any]]:
+    async def topics(self, *, confirmed: bool = False) -> list[dict[str, Any]]:
         other = {"namespace": "default", "topic": "a", "partitions": 1}
-        return [other, *([await self.topic(T)] if self._next(self.listed) else [])]
+        is_there = self._next(self.listed)
+        return [other, *([await self.topic(T, confirmed=confirmed)] if is_there else [])]
 
     async def segments(self, topic: str, partition: int, **_: Any) -> dict[str, Any]:
         if topic == T:
@@ -158,3 +161,21 @@ def test_a_topic_of_a_pattern_that_was_deleted_is_left_out_once_it_is_listed_no_
     assert raised.value.code is ErrorCode.READ_UNKNOWN
     with pytest.raises(FencelogError, match="there is no topic"):
         follow(Brokers([0]), OPTIONS)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, PATTERN])
+def test_where_ends_are_confirmed_the_partitions_are_too(
+    monkeypatch: pytest.MonkeyPatch, follow: Any, options: ReadOptions
+) -> None:
+    """Nothing is known, so a partition that is missing would not be missed. Looks at the topics
+    that are made for that do not wait for the next one that is due."""
+    brokers = Brokers([2])
+    follow(brokers, options)
+    assert (brokers.looks, brokers.confirmed) == (1, 0)
+    follower = TopicFollower(options)
+    try:
+        for looks in (2, 3):
+            follower.segments(None, confirmed=True)
+            assert (brokers.looks, brokers.confirmed) == (looks, looks - 1)
+    finally:
+        follower.close()
