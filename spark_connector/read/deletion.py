@@ -1,4 +1,4 @@
-"""The check of a planned partition that a broker denies: gone, or not known everywhere yet?"""
+"""The check of a planned partition that a broker denies: whether it is gone, or not known yet."""
 
 from __future__ import annotations
 
