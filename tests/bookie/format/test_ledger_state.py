@@ -168,3 +168,18 @@ async def test_that_a_fence_became_durable_is_no_change_to_be_flushed(
     faulty_disk.waits.clear()
     await reading
     assert bookie.shards[0].states.take_changed() == []
+
+
+def test_a_ledger_that_only_others_are_to_have_is_in_limbo_and_lacks_nothing() -> None:
+    states = LedgerStates()
+    states.set_limbo(1, True)
+    states.remove(2, deleted=False)
+    assert (states.in_limbo, states.strangers, states.lacking) == ({1, 2}, {2}, 1)
+    states.set_stranger(1, True)
+    assert states.lacking == 0
+    states.set_stranger(1, False)
+    states.set_limbo(2, True)  # its entries may be lost again
+    assert states.lacking == 2
+    states.set_limbo(1, False)
+    states.remove(2, deleted=True)
+    assert (states.in_limbo, states.strangers, states.lacking) == (set(), set(), 0)
