@@ -11,9 +11,11 @@ on loopback, for Spark. One directory holds all of it:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
+import shlex
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -30,6 +32,7 @@ from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.auditor.decommission import Decommissions
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.bookie.identity.cookie_registry import initialise_cluster
+from fencelog.bookie.maintenance.maintenance import MaintenanceConfig
 from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -77,6 +80,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
         await initialise_new(store, bookie_directories(config.data_dir), host)
         bookies: list[Bookie] = []
         local: dict[str, EmbeddedBookie] = {}
+        settings = MaintenanceConfig(compacting=asyncio.Lock())
         for number in range(1, config.bookies + 1):
             bookie, _ = await stack.enter_async_context(
                 serving_bookie(
@@ -91,6 +95,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                     ),
                     host=host,
                     listen="127.0.0.1:0",
+                    settings=settings,
                     decommissions=Decommissions(store),
                     max_connections=limits.bookie,
                 )
@@ -172,7 +177,7 @@ async def check_knows_ids(store: MetadataStore, file: Path, known: Iterable[int]
             f"{file} is older than the bookies beside it: it has given ledger ids up to {given}, "
             f"they have ledgers up to {highest}. Bring the newest one back. To go on without the "
             "messages in ledgers that this one does not name: fencelog metadata skip-ledger-ids "
-            f"--metadata sqlite:{file} --count {highest - given + _SPARE_IDS}",
+            f"--metadata {shlex.quote(f'sqlite:{file}')} --count {highest - given + _SPARE_IDS}",
         )
 
 

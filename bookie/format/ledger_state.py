@@ -93,8 +93,8 @@ class LedgerStates:
         self.in_limbo: set[int] = set()
         """The ledgers in limbo, kept separately because there may be a million others."""
         self.strangers: set[int] = set()
-        """The ones of these that belong to other bookies only, as far as is known: nothing is
-        missing here. An entry that a later change gives to this bookie is sent to it, and kept."""
+        """The ones of these that belong to other bookies only, as far as is known, or were deleted:
+        nothing is missing here."""
         self._dirty: set[int] = set()
         self.changed: Callable[[int], None] = self._dirty.add
         """The note that the state of a known ledger changes now; a deleted one's never does."""
@@ -137,9 +137,10 @@ class LedgerStates:
         return state
 
     def set_stranger(self, ledger_id: int, on: bool) -> None:
-        """Note whether a ledger in limbo belongs to other bookies only. Nothing else changes: what
-        is asked of it stays unknown."""
-        (self.strangers.add if on else self.strangers.discard)(ledger_id)
+        """Note whether a ledger belongs to other bookies only, if it is in limbo. Nothing else
+        changes: what is asked of it stays unknown."""
+        is_stranger = on and ledger_id in self.in_limbo
+        (self.strangers.add if is_stranger else self.strangers.discard)(ledger_id)
 
     def remove(self, ledger_id: int, *, deleted: bool) -> BookieLedgerState:
         """Mark the ledger's entries for removal with the next flush. ``deleted``: a tombstone

@@ -57,12 +57,15 @@ class Garbage:
         *,
         doubt: Doubt,
         entry_log_bytes: int,
-        sharers: int,
+        sharers: int = 1,
+        turn: asyncio.Lock | None = None,
         on_damage: OnDamage,
     ) -> None:
+        """``sharers`` bookies have their data on this disk, and compact in turns."""
         self._bookie = bookie
         self._io_thread = io_thread
         self._config = config
+        self._sharers = sharers
         self._loop = asyncio.get_running_loop()
         self._ledgers = LedgerGarbage(bookie, metadata, doubt, grace_ms=config.grace_ms)
         limits = FileLimits(
@@ -70,7 +73,7 @@ class Garbage:
             file_bytes=entry_log_bytes,
             spare_bytes=self._spare_bytes,
             must_stop=lambda: self._is_suspended,
-            sharers=sharers,
+            turn=turn or asyncio.Lock(),
         )
         self._files = [
             FileGarbage(shard, io_thread, limits, on_damage=on_damage) for shard in bookie.shards
@@ -198,9 +201,10 @@ class Garbage:
         return used_share(await self._bookie.space()) < self._config.grace_below
 
     def _spare_bytes(self) -> int:
-        """Return the space that must stay free for cached runs and their flush. The reserve is
-        available to garbage collection too."""
-        return _FLUSH_BYTES + sum(shard.cache.size for shard in self._bookie.shards)
+        """Return the space that must stay free for cached runs and their flush, of each bookie on
+        this disk: all have about as much. The reserve is available to garbage collection too."""
+        own = _FLUSH_BYTES + sum(shard.cache.size for shard in self._bookie.shards)
+        return own * self._sharers
 
     def _due_below(self) -> float:
         """Return the threshold of the compaction that is due; 0 if none is."""

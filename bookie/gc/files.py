@@ -12,11 +12,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from fencelog.bookie.disk.port import IoThread
-from fencelog.bookie.disk.space import part_of
 from fencelog.bookie.engine.shard import Shard
 from fencelog.bookie.format.records import FILE_HEADER_BYTES
 from fencelog.bookie.gc.core import LogFile, dead_files, next_round, sparse_files
@@ -51,14 +50,14 @@ is."""
 class FileLimits:
     """The limits of compaction. At most ``bytes_per_s`` are copied, into files of ``file_bytes``;
     ``spare_bytes`` returns how much has to stay free beside old and new files; ``must_stop`` tells
-    whether to stop copying. ``sharers`` bookies compact on the same disk, all at once when it is
-    full: each copies into its part of the free space."""
+    whether to stop copying. Bookies on one disk share the ``turn``: one of them at a time copies
+    into what is free, since a full disk has all of them begin at once."""
 
     bytes_per_s: int
     file_bytes: int
     spare_bytes: Callable[[], int]
     must_stop: Callable[[], bool]
-    sharers: int = 1
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class FileGarbage:
@@ -92,20 +91,9 @@ class FileGarbage:
         await self._remove(file.file_id for file in dead_files(files))
         left = sparse_files(files, below)
         while left and not self._limits.must_stop():
-            space = await self._io_thread.run(self._space)
-            chosen = next_round(
-                left,
-                free_bytes=space,
-                spare_bytes=self._limits.spare_bytes(),
-                most_bytes=self._limits.file_bytes,
-            )
-            if not chosen:
-                raise FencelogError(
-                    ErrorCode.OUT_OF_SPACE,
-                    f"{self._place.directory}: {space} bytes free are too few to compact any of "
-                    f"{len(left)} entry logs",
-                )
-            await self._compact(chosen)
+            async with self._limits.turn:
+                chosen = await self._choose(left)
+                await self._compact(chosen)
             left = tuple(file for file in left if file not in chosen)
 
     def close(self) -> None:
@@ -164,9 +152,26 @@ class FileGarbage:
             await asyncio.sleep(_PAUSE_S)
         return live
 
+    async def _choose(self, files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
+        """Choose which of the files to compact into the space that is free now. Raises
+        FencelogError(OUT_OF_SPACE)."""
+        space = await self._io_thread.run(self._space)
+        chosen = next_round(
+            files,
+            free_bytes=space,
+            spare_bytes=self._limits.spare_bytes(),
+            most_bytes=self._limits.file_bytes,
+        )
+        if not chosen:
+            raise FencelogError(
+                ErrorCode.OUT_OF_SPACE,
+                f"{self._place.directory}: {space} bytes free are too few to compact any of "
+                f"{len(files)} entry logs",
+            )
+        return chosen
+
     def _space(self) -> int:
-        space = self._place.disk.space(self._place.directory)
-        return part_of(space, self._limits.sharers).free_bytes
+        return self._place.disk.space(self._place.directory).free_bytes
 
     # -- removal -------------------------------------------------------------------------------
 

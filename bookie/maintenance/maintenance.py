@@ -38,12 +38,14 @@ Service = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceConfig:
-    """The intervals and rates of the background services."""
+    """The intervals and rates of the background services, and the lock that those of bookies on one
+    disk hold while they compact."""
 
     garbage: GarbageConfig = field(default_factory=GarbageConfig)
     scrub_interval_ms: int = SCRUB_INTERVAL_MS
     scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
     copy_bytes_per_s: int = COPY_BYTES_PER_S
+    compacting: asyncio.Lock | None = None
 
 
 @asynccontextmanager
@@ -86,6 +88,7 @@ async def maintenance(
             doubt=OtherCopies(bookie, bookies).doubt,
             entry_log_bytes=config.entry_log_bytes,
             sharers=config.sharers,
+            turn=settings.compacting,
             on_damage=integrity.on_damage,
         )
         stack.callback(collector.close)

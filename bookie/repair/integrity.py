@@ -44,8 +44,10 @@ from fencelog.bookie.repair.damage import DamagedRuns
 from fencelog.bookie.repair.missing import MissingEntries
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.limits import COPY_BYTES_PER_S, INTEGRITY_CHECK_MS
+from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -180,13 +182,15 @@ class Integrity:
             if (state := self._in_limbo(ledger_id)) is None:
                 return
             removals = state.removals
-            metadata, version = await self._ledgers.get(ledger_id)
+            metadata, version = await self._get(ledger_id)
             self._copies.check_key(metadata)
             status = limbo_status(metadata, self._bookie.bookie_id)
-            is_stranger = status is LimboStatus.NOT_MEMBER
-            self._bookie.shard(ledger_id).states.set_stranger(ledger_id, is_stranger)
+            if status is not LimboStatus.NOT_MEMBER:
+                self._note_stranger(ledger_id, False)
             match status:
                 case LimboStatus.NOT_MEMBER:
+                    is_stranger = await self._is_stranger(metadata, version)
+                    self._note_stranger(ledger_id, is_stranger)
                     raise PutOff(
                         LimboStatus.NOT_MEMBER.value,
                         f"ledger {ledger_id} does not name bookie {self._bookie.bookie_id}",
@@ -207,6 +211,27 @@ class Integrity:
                 _log.info("bookie %s: ledger %d is repaired", self._bookie.bookie_id, ledger_id)
                 return
         raise PutOff("changing", f"ledger {ledger_id} was changed each time during its repair")
+
+    async def _get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        """Return the metadata of a ledger. One that was deleted lacks nothing."""
+        try:
+            return await self._ledgers.get(ledger_id)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                self._note_stranger(ledger_id, True)
+            raise
+
+    async def _is_stranger(self, metadata: LedgerMetadata, version: Version) -> bool:
+        """Tell whether a ledger that does not name this bookie will not do so either for entries
+        that were sent here before: a recovery names a new bookie when it closes the ledger, and a
+        replication worker before it removes the mark."""
+        ledger_id = metadata.ledger_id
+        if not metadata.is_closed or await self._ledgers.is_marked(ledger_id):
+            return False
+        return await self._ledgers.get_latest(ledger_id) == (metadata, version)
+
+    def _note_stranger(self, ledger_id: int, on: bool) -> None:
+        self._bookie.shard(ledger_id).states.set_stranger(ledger_id, on)
 
     def _in_limbo(self, ledger_id: int) -> BookieLedgerState | None:
         """Return the state of a ledger that is in limbo, else None. Raises PutOff while its entries

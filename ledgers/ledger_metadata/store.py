@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_metadata.ledger_nodes import ledger_path, list_ledgers, read_ledgers
+from fencelog.ledgers.ledger_metadata.ledger_nodes import (
+    MARKS_PATH,
+    has_node,
+    ledger_path,
+    list_ledgers,
+    read_ledgers,
+)
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, encode_metadata
 from fencelog.ledgers.metastore.instance import catch_up, check_session
 from fencelog.ledgers.metastore.port import Create, MetadataStore, Set, Version, Versioned
@@ -76,6 +82,10 @@ class LedgerStore:
         latest = await self.get(ledger_id)
         check_session(self._store, session_id, f"read ledger {ledger_id}")
         return latest
+
+    async def is_marked(self, ledger_id: int) -> bool:
+        """Tell whether a ledger is marked as lacking copies, or as one to be looked after."""
+        return await has_node(self._store, MARKS_PATH, ledger_id)
 
     async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
         """Replace the metadata by compare-and-set; returns the new version.

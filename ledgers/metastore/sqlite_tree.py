@@ -181,10 +181,18 @@ class SqliteTree:
     # -- internals ---------------------------------------------------------------------------------
 
     def _run_each(self, operations: Sequence[Operation]) -> tuple[list[Any], list[str]]:
-        """Run each operation as a transaction of its own."""
-        outcomes = [self.run([operation]) for operation in operations]
-        results = [result for (result,), _ in outcomes]
-        return results, [path for _, changed in outcomes for path in changed]
+        """Run each operation as a transaction of its own. A defect of one is its own result: the
+        others may have been made by then."""
+        results: list[Any] = []
+        changed: list[str] = []
+        for operation in operations:
+            try:
+                (result,), nodes = self.run([operation])
+            except Exception as error:
+                result, nodes = error, []
+            results.append(result)
+            changed += nodes
+        return results, changed
 
     def _make(self, change: Change, owner: int) -> Version:
         if isinstance(change, Create):

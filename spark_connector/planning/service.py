@@ -16,6 +16,7 @@ from fencelog.spark_connector.planning.filters import ALL_ROWS, RowFilter
 from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import (
+    DELETED,
     PartitionSegments,
     check_one_topic_each,
     parse_segments,
@@ -65,7 +66,13 @@ async def fetch_with(
 
     async def ask(place: tuple[str, int]) -> PartitionSegments:
         topic, partition = place
-        return parse_segments(topic, await client.segments(topic, partition, confirmed=True))
+        try:
+            answer = await client.segments(topic, partition, confirmed=True)
+        except FencelogError as error:
+            if error.code in DELETED:  # it was there just now
+                raise FencelogError(ErrorCode.READ_UNKNOWN, error.detail) from error
+            raise
+        return parse_segments(topic, answer)
 
     async def ask_time(key: tuple[str, int, int]) -> TimeOffset:
         topic, partition, time_us = key

@@ -178,6 +178,7 @@ def test_a_ledger_that_only_others_are_to_have_is_in_limbo_and_lacks_nothing() -
     states.set_stranger(1, True)
     assert states.lacking == 0
     states.set_stranger(1, False)
+    states.set_stranger(7, True)  # it is not in limbo
     states.set_limbo(2, True)  # its entries may be lost again
     assert states.lacking == 2
     states.set_limbo(1, False)

@@ -98,7 +98,6 @@ async def scene(
         config,
         doubt=no_doubt,
         entry_log_bytes=1 << 30,
-        sharers=1,
         on_damage=lambda run, error: None,
     )
     async with running(bookie.bookie_id, {"garbage": garbage.run}):

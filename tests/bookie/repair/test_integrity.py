@@ -15,7 +15,8 @@ import pytest
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.recovery.rules import AcceptedLoss
@@ -435,3 +436,35 @@ async def test_a_ledger_that_names_the_bookie_no_more_stays_in_limbo(tmp_path: P
         await integrity.check()
         assert not limbo(bookie, closed.ledger_id)
         assert (states.in_limbo, states.strangers) == (set(), set())
+
+
+async def test_a_bookie_that_may_be_named_yet_may_lack_what_it_got_before(tmp_path: Path) -> None:
+    """A recovery, or a worker, has written entries to it, which it has lost since, and names it at
+    the end."""
+    async with LocalCluster(tmp_path, size=4) as cluster:
+        closed = await (await cluster.write(*PAYLOADS)).close()
+        ledger_id, ensemble = closed.ledger_id, closed.fragments[0].bookies
+        (other,) = {"b1", "b2", "b3", "b4"} - set(ensemble)
+        bookie, integrity = cluster.bookies[other], cluster.integrity(other)
+        states = bookie.shard(ledger_id).states
+        bookie.fence_forgotten(ledger_id)
+
+        async def lacking() -> int:
+            await integrity._check_now({})
+            await integrity.check()
+            assert limbo(bookie, ledger_id)
+            return states.lacking
+
+        mark = ledger_path(MARKS_PATH, ledger_id)
+        marked = await cluster.store.create(mark, b"{}")
+        assert await lacking() == 1
+        await cluster.store.delete(mark, marked)
+        _, version = await cluster.ledgers.get(ledger_id)
+        recovering = replace(closed, state=LedgerState.IN_RECOVERY, last_entry_id=-1, length=0)
+        version = await cluster.ledgers.update(recovering, version)
+        assert await lacking() == 1
+        await cluster.ledgers.update(closed, version)
+        assert await lacking() == 0
+        await cluster.ledgers.delete(ledger_id)
+        states.set_stranger(ledger_id, False)
+        assert await lacking() == 0

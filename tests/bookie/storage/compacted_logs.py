@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from fencelog.bookie.disk.posix import PosixDisk
@@ -38,16 +37,8 @@ class Logs:
             spare_bytes=lambda: self.spare_bytes,
             must_stop=lambda: self.is_suspended,
         )
-        self.io_thread = io_thread
-        self.garbage = self.collector(sharers=1)
-
-    def collector(self, *, sharers: int) -> FileGarbage:
-        """Return a collector of these files, one of so many that collect on this disk at once."""
-        return FileGarbage(
-            self.shard,
-            self.io_thread,
-            replace(self.limits, sharers=sharers),
-            on_damage=lambda run, error: self.damage.append(run),
+        self.garbage = FileGarbage(
+            self.shard, io_thread, self.limits, on_damage=lambda run, error: self.damage.append(run)
         )
 
     async def begin_flush(self) -> None:

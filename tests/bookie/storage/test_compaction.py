@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.bookie.disk.port import DiskSpace
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, decode_file_header
 from fencelog.bookie.storage.entry_log import decode_footer, entry_log_name
@@ -197,24 +196,20 @@ async def test_compaction_leaves_the_space_that_others_need(logs: Logs) -> None:
     assert not set(before) & set(logs.names)
 
 
-async def test_each_of_several_bookies_on_a_disk_compacts_into_its_part_of_the_space(
-    logs: Logs, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk has all of them compact at once, and flushes need what is left."""
+async def test_bookies_on_one_disk_compact_in_turns(logs: Logs) -> None:
+    """A full disk has all of them begin at once, each by what was free then."""
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 10))
     await logs.garbage.collect(0.0)
     before = logs.names
-    smallest = min((await logs.garbage._live_bytes()).values())
-    space = DiskSpace(1 << 40, smallest * 3 // 2)
-    monkeypatch.setattr(logs.shard.storage.entry_logs.disk, "space", lambda path: space)
-    one_of_three = logs.collector(sharers=3)
-    with pytest.raises(FencelogError, match=f"{space.free_bytes // 3} bytes free are too few"):
-        await one_of_three.collect(MAJOR)
-    one_of_three.close()
-    assert set(before) <= set(logs.names)
-    await logs.garbage.collect(MAJOR)
+    turn = logs.limits.turn
+    async with turn:
+        collecting = asyncio.get_running_loop().create_task(logs.garbage.collect(MAJOR))
+        await logs.requests.until(lambda: bool(turn._waiters))
+        assert (logs.garbage.copied_bytes, set(before) - set(logs.names)) == (0, set())
+    await collecting
     assert not set(before) & set(logs.names)
+    assert not turn.locked()
 
 
 async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: FaultyDisk) -> None:

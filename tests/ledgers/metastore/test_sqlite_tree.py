@@ -67,6 +67,25 @@ def test_a_full_disk_fails_only_what_needs_space(tree: SqliteTree) -> None:
     assert changed == ["/before", "/before"]
 
 
+def test_a_defect_of_one_operation_is_the_result_of_that_one(tree: SqliteTree) -> None:
+    """Others have taken effect by then, and those that watch have to hear of it."""
+
+    def broken(_tree: SqliteTree) -> None:
+        raise ZeroDivisionError
+
+    results, changed = tree.run(
+        [
+            lambda tree: tree.create("/large", TOO_LARGE, 0),
+            lambda tree: tree.create("/before", b"", 0),
+            broken,
+            lambda tree: tree.create("/after", b"", 0),
+        ]
+    )
+    assert code(results[0]) is ErrorCode.METADATA_UNAVAILABLE
+    assert isinstance(results[2], ZeroDivisionError)
+    assert changed == ["/before", "/after"]
+
+
 def test_a_name_that_is_no_text_is_damage(tree: SqliteTree) -> None:
     """It is found by Python, whose errors have no code of SQLite."""
     tree.run([lambda tree: tree.create("/a/b", b"", 0)])

@@ -42,6 +42,7 @@ class Owners:
 
     def __init__(self, *tails: int, found: int = 95) -> None:
         self.tails = list(tails)
+        self.denials: list[ErrorCode] = []
         self._found = found
 
     async def topic(self, topic: str, *, confirmed: bool) -> dict[str, Any]:
@@ -49,6 +50,8 @@ class Owners:
         return {"partitions": 1}
 
     async def segments(self, topic: str, partition: int, **_: Any) -> dict[str, Any]:
+        if self.denials:
+            raise FencelogError(self.denials.pop(), "not there")
         ends = {"earliest_offset": 100, "end_offset": 100}
         return {"topic_id": "id", "partition": 0, "segments": [], "bookies": {}, **ends}
 
@@ -59,6 +62,17 @@ class Owners:
     async def read(self, topic: str, partition: int, start: int, **_: Any) -> ReadPage:
         tail = self.tails.pop(0)
         return ReadPage(tail, tail, True, [], start_offset=min(self._found, tail))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND])
+async def test_what_is_listed_and_not_known_to_its_owner_is_asked_for_again(
+    code: ErrorCode,
+) -> None:
+    options = parse_batch_options({"server": "http://127.0.0.1:1", "topic": "t"})
+    brokers = Owners()
+    brokers.denials = [code]
+    found = await retry_idempotent(lambda: fetch_with(cast("Any", brokers), options))
+    assert [answer.end_offset for answer in found.partitions] == [100]
 
 
 @pytest.mark.parametrize("view", ["log", "compacted"])

@@ -167,8 +167,8 @@ class LaggingBroker:
         ends = {"earliest_offset": 104, "end_offset": 104}
         return {"topic_id": "id", "partition": partition, "segments": [], "bookies": {}, **ends}
 
-    async def topic(self, topic: str) -> dict[str, str]:
-        assert topic == TOPIC
+    async def topic(self, topic: str, *, confirmed: bool) -> dict[str, str]:
+        assert (topic, confirmed) == (TOPIC, True)
         return {"topic_id": self.topic_ids.pop(0)}
 
     async def __aenter__(self) -> LaggingBroker:

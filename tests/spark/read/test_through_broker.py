@@ -51,8 +51,8 @@ class Broker:
         following = wanted[-1].base_offset + wanted[-1].count if wanted else self.tail
         return ReadPage(following, self.tail, following >= self.tail, wanted, start_offset=start)
 
-    async def topic(self, topic: str, /) -> dict[str, Any]:
-        assert topic == "a/t"
+    async def topic(self, topic: str, /, *, confirmed: bool = False) -> dict[str, Any]:
+        assert (topic, confirmed) == ("a/t", True)
         return {"topic_id": self.topic_id}
 
 
@@ -171,15 +171,16 @@ async def test_a_topic_that_was_deleted_fails_or_is_skipped(code: ErrorCode) -> 
 
 
 @pytest.mark.parametrize("skip_lost", [False, True])
-async def test_a_partition_that_the_asked_broker_does_not_know_yet_is_asked_for_again(
-    skip_lost: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("code", [ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND])
+async def test_what_the_asked_broker_does_not_know_yet_is_asked_for_again(
+    code: ErrorCode, skip_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is there, and never gets fewer partitions: no loss that could be skipped."""
     broker = Broker([frame(0, 5), frame(5, 5)])
-    broker.failures = [ErrorCode.NOT_FOUND] * 2
+    broker.failures = [code] * 2
     assert await rows(broker, 0, 10, skip_lost=skip_lost) == exactly(0, 10)
     monkeypatch.setattr(through_broker, "ANSWER_S", 0.0)
-    broker.failures = [ErrorCode.NOT_FOUND] * 2
+    broker.failures = [code] * 2
     with pytest.raises(FencelogError, match="not known everywhere yet") as raised:
         await rows(broker, 0, 10, skip_lost=skip_lost)
     assert raised.value.code is ErrorCode.READ_UNKNOWN

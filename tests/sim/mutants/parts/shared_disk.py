@@ -37,15 +37,28 @@ MUTANTS: tuple[Mutant, ...] = (
         (Edit(TREE, "SqliteTree._fail", "self.failure = str(error)", "pass"),),
     ),
     Mutant(
-        "compacted-into-the-space-of-all",
+        "compacted-into-the-same-space",
         "MAINTENANCE.md: disks",
-        "Each of the bookies on a disk copies into all of its free space.",
+        "All of the bookies on a disk copy into its free space at once.",
         (
             Edit(
                 "fencelog.bookie.gc.files",
-                "FileGarbage._space",
-                "part_of(space, self._limits.sharers).free_bytes",
-                "space.free_bytes",
+                "FileGarbage.collect",
+                "async with self._limits.turn:",
+                "async with asyncio.Lock():",
+            ),
+        ),
+    ),
+    Mutant(
+        "stranger-though-about-to-be-named",
+        "MAINTENANCE.md: ending limbo",
+        "A bookie is ready that a recovery or a worker is about to name for what it has lost.",
+        (
+            Edit(
+                "fencelog.bookie.repair.integrity",
+                "Integrity._is_stranger",
+                "if not metadata.is_closed or await self._ledgers.is_marked(ledger_id):",
+                "if False:",
             ),
         ),
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 TESTS = {
     "tests/api/processes/test_standalone.py": ("ids-of-older-metadata-given-again",),
+    "tests/bookie/repair/test_integrity.py": ("stranger-though-about-to-be-named",),
     "tests/api/processes/test_bookie_health.py": ("stranger-though-it-lost-entries",),
-    "tests/bookie/storage/test_compaction.py": ("compacted-into-the-space-of-all",),
+    "tests/bookie/storage/test_compaction.py": ("compacted-into-the-same-space",),
     "tests/ledgers/metastore/test_sqlite_tree.py": (
         "one-refusal-for-all-of-a-transaction",
         "repeated-after-a-failed-sync",
