@@ -119,6 +119,13 @@ pytest: $(VENV)/.installed-all $(VENV)/.compiled $(if $(ARGS),,$(OLDEST_INSTALLE
 	@$(BIN)/python -m compileall -q tests
 	$(BIN)/python tests/run_suite.py $(ARGS)
 
+# What `make test` leaves out: longer runs, and costly variants of its tests.
+.PHONY: thorough
+thorough: java  ## Run what `make test` leaves out: longer runs, costly variants
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line SIDE_BY_SIDE=1 \
+	  chromium prometheus $(VENV)/.compiled $(OLDEST_INSTALLED)
+	$(BIN)/python tests/run_suite.py --thorough
+
 .PHONY: sim
 sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 KIND=topics)
 	@$(BIN)/python -m tests.sim.run_sim --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) \

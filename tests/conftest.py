@@ -26,8 +26,13 @@ settings.register_profile(
 settings.load_profile("fencelog")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the server, so that ``-m "not zookeeper"`` needs no Java."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is ``thorough`` unless ``-m`` names it, and mark what uses the server, so that
+    ``-m "not zookeeper"`` needs no Java."""
+    if "thorough" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if "zookeeper" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.zookeeper)

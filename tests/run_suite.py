@@ -1,16 +1,21 @@
 """The whole suite on two cores, in parts that run side by side.
 
-    python tests/run_suite.py [ARGUMENTS OF PYTEST]
+    python tests/run_suite.py [--thorough | ARGUMENTS OF PYTEST]
 
-With arguments it is pytest. What waits for processes, timeouts and disks, and needs a core whenever
-it asks for one, runs in ``WAITING`` lanes: two parts at a time, the longest first. (With three, two
-cores had up to fifteen processes that wanted to run, and Spark gives up a Python worker that takes
-more than 10 s to begin.) What only computes (simulator, crash images, house rules, stories of the
-protocol) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. When
-such a lane has nothing left and Spark has ended, the drills run there: the third part that waits
-has the core that nothing computes on. Each part lists its slowest tests, and shows its output, and
-the CPU time of all its processes, when it has ended. Batch reads from Spark are tested a second
-time, on the oldest Spark that is supported (``make oldest-spark``).
+Without arguments it runs what ``make test`` runs. With ``--thorough`` it runs what is left out
+there: the tests that are marked as ``thorough``, which are longer runs and costly variants of
+others. With other arguments it is pytest.
+
+What waits for processes, timeouts and disks, and needs a core whenever it asks for one, runs in
+``WAITING`` lanes: two parts at a time, the longest first. (With three, two cores had up to fifteen
+processes that wanted to run, and Spark gives up a Python worker that takes more than 10 s to
+begin.) What only computes (simulator, crash images, house rules, stories of the protocol) runs
+beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. When such a lane has
+nothing left and Spark has ended, the drills run there: the third part that waits has the core that
+nothing computes on. Each part lists its slowest tests, and shows its output, and the CPU time of
+all its processes, when it has ended. Batch reads from Spark are tested a second time, on the oldest
+Spark that is supported (``make oldest-spark``); what is thorough tests streams and writes on it as
+well.
 """
 
 from __future__ import annotations
@@ -20,9 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -31,9 +36,12 @@ PYTEST = (sys.executable, "-m", "pytest")
 WHOLE = (*PYTEST, "--durations=20")
 LOW_PRIORITY = ("nice", "-n", "10")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
-ON_SPARK = (
-    *("-m", "pytest", "-m", "spark"),
-    *("tests/spark/test_source.py", "tests/spark/test_filters.py"),
+ON_OLDEST = ("tests/spark/test_source.py",)
+THOROUGH_ON_OLDEST = (
+    "tests/spark/test_filters.py",
+    "tests/spark/stream",
+    "tests/spark/write/test_writing.py",
+    "tests/spark/failures/test_reads_of_a_cluster.py",
 )
 
 SIMULATED = ("tests/sim",)
@@ -96,18 +104,28 @@ class Suite:
                 say(f"exit code {code} after {took_s:.0f} s, {cpu_s:.0f} s of CPU\n\n")
         return code
 
-    def run_spark(self) -> int:
+    def run_spark(self, newest: tuple[str, ...], oldest: tuple[str, ...]) -> int:
         """Exit code of the tests on Spark, and of those on the oldest one."""
-        code = self.run(*WHOLE, *SPARK)
+        code = self.run(*newest)
         if not OLDEST_SPARK.exists():
             say(f"NOT RUN on the oldest Spark, there is no {OLDEST_SPARK}: make pytest\n")
             return 1
-        return self.run(str(OLDEST_SPARK), *ON_SPARK) or code
+        return self.run(str(OLDEST_SPARK), "-m", "pytest", "-m", "spark", *oldest) or code
 
     def run_after(self, before: Future[int], *command: str) -> int:
         """Exit code of a part that begins when another has ended, however that ended."""
         before.exception()
         return self.run(*command)
+
+    @contextmanager
+    def lanes(self) -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
+        """The lanes for parts that wait and for those that compute; an error ends what runs."""
+        with (
+            ThreadPoolExecutor(WAITING) as waiting,
+            ThreadPoolExecutor(COMPUTING) as computing,
+            closing(self),
+        ):
+            yield waiting, computing
 
     def close(self) -> None:
         """Begin no part any more, and end those that still run."""
@@ -117,14 +135,10 @@ class Suite:
 
 
 def run_whole() -> int:
-    """Exit code: 0 if all parts passed."""
+    """Exit code of all parts without what is thorough: 0 if they passed."""
     suite = Suite()
-    with (
-        ThreadPoolExecutor(WAITING) as waiting,
-        ThreadPoolExecutor(COMPUTING) as computing,
-        closing(suite),
-    ):
-        spark = waiting.submit(suite.run_spark)
+    with suite.lanes() as (waiting, computing):
+        spark = waiting.submit(suite.run_spark, (*WHOLE, *SPARK), ON_OLDEST)
         parts = [
             spark,
             waiting.submit(suite.run, *WHOLE, *SERVICES),
@@ -138,6 +152,22 @@ def run_whole() -> int:
         return max(abs(part.result()) for part in parts)
 
 
+def run_thorough() -> int:
+    """Exit code of all parts of what is thorough: 0 if they passed."""
+    suite = Suite()
+    thorough = (*WHOLE, "-m", "thorough")
+    with suite.lanes() as (waiting, computing):
+        parts = [
+            waiting.submit(suite.run_spark, (*thorough, *SPARK), THOROUGH_ON_OLDEST),
+            waiting.submit(suite.run, *thorough, *PROCESSES),
+            waiting.submit(suite.run, *thorough, *SERVICES),
+            waiting.submit(suite.run, *thorough, *COMMANDS, *TYPED),
+            computing.submit(suite.run, *LOW_PRIORITY, *thorough, *SIMULATED),
+            computing.submit(suite.run, *LOW_PRIORITY, *thorough, *COMPUTED, *without(TYPED)),
+        ]
+        return max(abs(part.result()) for part in parts)
+
+
 def say(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -147,6 +177,8 @@ def main() -> int:
     arguments = sys.argv[1:]
     if not arguments:
         return run_whole()
+    if arguments == ["--thorough"]:
+        return run_thorough()
     return subprocess.run((*PYTEST, *arguments), check=False).returncode
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.bench.audit_scale import in_process, too_much
 
 
+@pytest.mark.thorough
 def test_an_audit_stays_within_time_and_memory() -> None:
     small, large = in_process(500), in_process(4_000)
     assert too_much(large) == []

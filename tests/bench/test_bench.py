@@ -11,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fencelog.api.bench.main import BenchResult, app, render, scratch_directory
+from tests.support.thorough import thorough_but
 
 LIMITS = {
     "fdatasync_per_s",
@@ -100,6 +101,9 @@ METRICS = {
     }
     - {"off_cpu_share"},
 }
+BRIEF = [name for name in METRICS if name not in {"traces", "routes", "recovery"}]
+"""The ones that take a few seconds; the others have a cluster."""
+
 SMALL = {
     "bookie": ["--seconds", "0.2", "--journal-mib", "8", "--entries", "20000"],
     "fanin": ["--seconds", "0.2", "--topics", "2,30", "--connections", "4"],
@@ -112,7 +116,7 @@ SMALL = {
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", [*METRICS, "fanin --cluster"])
+@pytest.mark.parametrize("name", thorough_but(BRIEF, [*METRICS, "fanin --cluster"]))
 def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path) -> None:
     name, *options = name.split()
     arguments = [name, *options, "--json", "--data", str(tmp_path / "data")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.bench.metrics_cost import in_process, too_much
 
 MAX_LOOKS = 2.5
 """The limit of what a topic adds to a scrape, in plain looks at it: about twice what it takes."""
 
 
+@pytest.mark.thorough
 def test_a_topic_costs_a_few_looks_at_it() -> None:
     small, large = in_process(500), in_process(4_000)
     added_ms = large["cpu_ms"] - small["cpu_ms"]

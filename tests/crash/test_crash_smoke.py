@@ -12,19 +12,22 @@ from tests.crash.images import KINDS
 from tests.crash.run_crash import describe, examine_all, jobs, table
 from tests.crash.workloads import WORKLOADS
 
-STRIDE = 8
+STRIDE, THOROUGH_STRIDE = 24, 6
 
 
 @pytest.mark.timeout(900)
-def test_every_workload_crashed_here_and_there() -> None:
-    found = list(jobs(list(WORKLOADS), stride=STRIDE, depth=1))
+@pytest.mark.parametrize(
+    "stride", [STRIDE, pytest.param(THOROUGH_STRIDE, marks=pytest.mark.thorough)]
+)
+def test_every_workload_crashed_here_and_there(stride: int) -> None:
+    found = list(jobs(list(WORKLOADS), stride=stride, depth=1))
     kinds, failures = Counter[str](), []
     for _, findings in examine_all(found, os.cpu_count() or 1):
         kinds += findings.kinds
         failures += findings.failures
     assert failures == [], "\n".join(describe(failures))
     assert set(kinds) == set(KINDS)
-    assert kinds.total() > 1200
+    assert kinds.total() > 9600 / stride
 
 
 @pytest.mark.timeout(900)

@@ -149,6 +149,7 @@ def test_every_core_is_in_the_list(root: Path) -> None:
     assert [file for file in sorted(files) if not (root / file).is_file()] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_every_core_is_tried_completely(root: Path, tmp_path: Path) -> None:
     measured = measure(root, tmp_path)

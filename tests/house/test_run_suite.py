@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,16 +23,17 @@ from tests.run_suite import (
     Suite,
 )
 
+ALL_NAMED = [*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS]
+
 FAILING = "import sys; print('what went wrong'); sys.exit(3)"
 
 
 def test_every_test_is_in_one_part(root: Path) -> None:
-    named = [*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS]
-    assert [path for path in [*named, *DRILLS, *TYPED] if not (root / path).exists()] == []
-    folders = [Path(path) for path in named]
+    assert [path for path in [*ALL_NAMED, *DRILLS, *TYPED] if not (root / path).exists()] == []
+    folders = [Path(path) for path in ALL_NAMED]
     assert len({*folders}) == len(folders)
     assert [folder for folder in folders if {*folder.parents} & {*folders}] == []
-    assert [f"--ignore={path}" for path in named] == [*OTHERS]
+    assert [f"--ignore={path}" for path in ALL_NAMED] == [*OTHERS]
     assert [path for path in DRILLS if not path.startswith(PROCESSES)] == []
     assert [path for path in TYPED if not path.startswith(COMPUTED)] == []
 
@@ -49,15 +52,30 @@ def test_no_part_begins_after_the_end() -> None:
     assert suite.run(sys.executable, "-c", "") != 0
 
 
-@pytest.mark.parametrize("fails", ["tests/sim", "tests/spark", "--ignore=tests/api"])
-def test_one_part_that_fails_fails_the_suite(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+def test_a_thorough_test_is_in_a_part_that_runs_it(root: Path) -> None:
+    """The parts of what is thorough are all but ``OTHERS``."""
+    folders = {root / path for path in ALL_NAMED}
+    marked = [
+        path
+        for path in (root / "tests").rglob("test_*.py")
+        if re.search(r"mark\.thorough|thorough_but\(", path.read_text())
+    ]
+    assert len(marked) > 20
+    assert [path for path in marked if not {*path.parents} & folders] == []
+
+
+@pytest.mark.parametrize(("run", "parts"), [(run_suite.run_whole, 9), (run_suite.run_thorough, 7)])
+@pytest.mark.parametrize("fails", ["tests/sim", "tests/spark", "tests/processes"])
+def test_one_part_that_fails_fails_the_suite(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[[], int], parts: int, fails: str
+) -> None:
     ran: list[tuple[str, ...]] = []
 
-    def run(suite: Suite, *command: str) -> int:
+    def note(suite: Suite, *command: str) -> int:
         ran.append(command)
         return int(fails in command)
 
-    monkeypatch.setattr(Suite, "run", run)
+    monkeypatch.setattr(Suite, "run", note)
     monkeypatch.setattr(run_suite, "OLDEST_SPARK", Path(sys.executable))
-    assert run_suite.run_whole() == 1
-    assert len(ran) == 9
+    assert run() == 1
+    assert len(ran) == parts

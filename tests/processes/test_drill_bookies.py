@@ -46,6 +46,7 @@ def test_bookies_that_are_killed_keep_what_they_acknowledged() -> None:
     assert report["own_copies_unknown"] == 0
 
 
+@pytest.mark.thorough
 def test_a_bookie_that_stands_still_comes_back() -> None:
     report = drill("pause-bookie", "--times", "1")
     assert report["pauses"] == 1
@@ -61,6 +62,7 @@ def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
     assert report["own_copies_unknown"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_service_whose_only_disk_is_full_starts_on_it_and_goes_on_after_a_deletion() -> None:
     done = fencelog("drill", "full-standalone", "--json", timeout_s=580)
@@ -93,6 +95,7 @@ def test_a_lost_bookie_s_copies_are_made_elsewhere() -> None:
     assert report["own_copies_read"] >= 3 * report["acknowledged"]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_two_bookies_are_lost_one_after_the_other() -> None:
     report = drill("two-lost", timeout_s=500)
@@ -101,6 +104,7 @@ def test_two_bookies_are_lost_one_after_the_other() -> None:
     assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_zone_is_lost_and_comes_back() -> None:
     report = drill("lose-zone", timeout_s=500)
@@ -110,6 +114,7 @@ def test_a_zone_is_lost_and_comes_back() -> None:
     assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_stuck_repair_says_why_and_goes_on() -> None:
     report = drill("stuck-repair", timeout_s=500)
@@ -119,12 +124,14 @@ def test_a_stuck_repair_says_why_and_goes_on() -> None:
     assert (report["violations"], report["unverified_ledgers"]) == (0, 0)
 
 
+@pytest.mark.thorough
 def test_a_bookie_leaves_while_it_runs() -> None:
     report = drill("decommission", timeout_s=200)
     assert report["drained_s"] <= report["removed_s"]
     assert report["violations"] == 0
 
 
+@pytest.mark.thorough
 def test_bookies_that_are_added_get_their_share() -> None:
     report = drill("add-bookies", timeout_s=200)
     assert report["distance_before"] > 1 > 0.1 >= report["distance_after"]
@@ -136,6 +143,7 @@ def test_bookies_that_are_added_get_their_share() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_rolling_restart_of_bookies_copies_no_more_than_was_in_flight() -> None:
     report = drill("rolling-restart", "--bookies", timeout_s=200)
     assert (report["lost_bookie_marks"], report["violations"]) == (0, 0)

@@ -74,6 +74,7 @@ async def test_an_owner_that_stands_still_and_wakes(cluster: Cluster) -> None:
     assert (report.failover_ms or 0) < SESSION_MS + GENEROUS_MS
 
 
+@pytest.mark.thorough
 async def test_an_owner_that_is_drained(cluster: Cluster) -> None:
     async def script(cluster: Cluster, drill: Any) -> None:
         await drain_owners(cluster, drill, 2)
@@ -90,6 +91,7 @@ async def test_zookeeper_that_is_away(cluster: Cluster) -> None:
     await drill(cluster, "zookeeper-restart", script)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 async def test_a_restart_of_everything(cluster: Cluster) -> None:
     async def script(cluster: Cluster, drill: Any) -> None:

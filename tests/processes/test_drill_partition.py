@@ -12,6 +12,7 @@ from tests.support.fencelog_cli import complaint, fencelog
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_an_owner_that_is_cut_off() -> None:
     done = fencelog("drill", "partition", "--session-ms", "1000", "--json", timeout_s=110)

@@ -273,6 +273,7 @@ def test_no_command_of_a_runbook_is_left_out(runbook: str) -> None:
     assert [step.command for step in STEPS[runbook]] == commands_of(runbook)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 async def test_every_command_of_the_runbooks_does_what_it_says(operator: Operator) -> None:
     await operator.write_ledger("bookie-1")

@@ -12,16 +12,18 @@ from tests.sim.healing.stories import draw_healing_plan
 from tests.sim.kinds import HEALING
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=60, cpu_s=50, wall_s=900)
-"""Less than a minute on two idle cores."""
+BUDGET = Budget(at_least=25, cpu_s=20, wall_s=900)
+THOROUGH = Budget(at_least=60, cpu_s=50, wall_s=900)
+BUDGETS = [BUDGET, pytest.param(THOROUGH, marks=pytest.mark.thorough)]
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("budget", BUDGETS, ids=["some", "many"])
 def test_no_history_of_self_healing_violates_an_invariant(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], budget: Budget
 ) -> None:
     stats, started = RunStats(HEALING), time.monotonic()
-    for result in play_within(HEALING, BUDGET, jobs=os.cpu_count() or 1):
+    for result in play_within(HEALING, budget, jobs=os.cpu_count() or 1):
         stats.add(result)
     with capsys.disabled():
         say(["", *stats.lines(time.monotonic() - started)])

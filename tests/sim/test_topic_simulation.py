@@ -18,15 +18,22 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=150, cpu_s=50, wall_s=900, rare_up_to=420)
-"""Less than a minute on two idle cores. Every kind of fault has its turn."""
+BUDGET = Budget(at_least=60, cpu_s=25, wall_s=900, rare_up_to=420)
+"""Half a minute on two idle cores. Every kind of fault has its turn."""
+
+THOROUGH = Budget(at_least=150, cpu_s=50, wall_s=900, rare_up_to=420)
+
+BUDGETS = [BUDGET, pytest.param(THOROUGH, marks=pytest.mark.thorough)]
 
 
 @pytest.mark.timeout(1800)
-def test_no_history_of_topics_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("budget", BUDGETS, ids=["some", "many"])
+def test_no_history_of_topics_violates_an_invariant(
+    capsys: pytest.CaptureFixture[str], budget: Budget
+) -> None:
     stats, surely, started = RunStats(TOPICS), RunStats(TOPICS), time.monotonic()
-    certain = set(BUDGET.certain(TOPICS))
-    for result in play_within(TOPICS, BUDGET, jobs=os.cpu_count() or 1):
+    certain = set(budget.certain(TOPICS))
+    for result in play_within(TOPICS, budget, jobs=os.cpu_count() or 1):
         stats.add(result)
         if result.seed in certain:
             surely.add(result)

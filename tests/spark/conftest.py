@@ -58,14 +58,9 @@ class Filled:
             self.messages[partition, done.offset + number] = message
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses Spark, so that ``-m "not spark"`` needs no Java, and give it time: the first
-    such test also waits for a JVM, a service that is restarted twice, and Spark's first query.
-    Leave out what is ``thorough`` unless ``-m`` names it."""
-    if "thorough" not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    such test also waits for a JVM, a service that is restarted twice, and Spark's first query."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

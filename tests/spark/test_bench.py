@@ -39,6 +39,7 @@ async def client(
     return FencelogClient(filled.server)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)  # a dozen jobs of Spark, and its start
 async def test_the_first_rows_of_a_topic_are_measured_beside_parquet_and_the_pipe(
     spark: SparkSession, filled: Filled, client: FencelogClient, tmp_path: Path
@@ -86,6 +87,7 @@ async def test_every_row_is_written_in_every_round(
     assert all(metric > 0 for metric in metrics.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not HAS_LIMITS, reason="PySpark before 4.2 reads a topic in one trigger")
 async def test_triggers_are_measured_beside_those_of_a_source_that_does_nothing(
     spark: SparkSession, filled: Filled, client: FencelogClient, tmp_path: Path

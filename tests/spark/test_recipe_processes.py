@@ -81,6 +81,7 @@ async def messages_of(server: str, topic: str) -> list[Message]:
                 return found
 
 
+@pytest.mark.thorough
 async def test_a_copy_is_verified_by_exit_code(run: Run, filled: Filled, tmp_path: Path) -> None:
     topic, copy = "scripts/lines", tmp_path / "copy"
     await fill(filled.server, topic, log_lines(LINES))
@@ -115,6 +116,7 @@ async def test_json_is_shown_as_a_table_and_the_rest_below(run: Run, filled: Fil
     assert ("no JSON at all" in rest, "no JSON at all" in table) == (True, False)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.0: the next run closes windows")
 async def test_windows_are_counted_as_by_cron(run: Run, filled: Filled, tmp_path: Path) -> None:
     source, target = "scripts/source", "scripts/counts"

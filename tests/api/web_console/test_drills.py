@@ -152,6 +152,7 @@ async def healthy(page: Page) -> None:
     await expect(page.get_by_text("Nothing is wrong")).to_be_visible(timeout=PATIENCE_MS)
 
 
+@pytest.mark.thorough
 async def test_why_appends_to_one_topic_fail(
     cluster: Cluster, http: httpx.AsyncClient, open_console: OpenPage
 ) -> None:
@@ -277,6 +278,7 @@ async def test_a_full_disk_is_on_the_page_in_time_and_why_appends_fail(
     assert min(took) < FAILURE_SHOWN_MS, took
 
 
+@pytest.mark.thorough
 async def test_a_bookie_that_leaves_is_followed_until_it_may_be_stopped(
     http: httpx.AsyncClient, open_console: OpenPage
 ) -> None:

@@ -47,6 +47,7 @@ async def long_log(http: httpx.AsyncClient) -> str:
     return "?screen=messages&topic=long/log&partition=0"
 
 
+@pytest.mark.thorough
 async def test_a_hundred_thousand_messages_are_few_elements_and_answer_keys_at_once(
     open_page: OpenPage, long_log: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import expect
 
 from fencelog.api.web_console.reference import REFERENCE_POLICY, reference_page
+from tests.api.web_console.accessibility import LOOKS, accessibility_findings
 from tests.api.web_console.conftest import OpenPage
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -112,21 +113,15 @@ async def test_every_request_and_schema_is_there_and_every_link_leads_somewhere(
     assert " style=" not in answer.text
 
 
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("path", ["../docs", "../"])
 async def test_axe_finds_nothing_and_no_width_scrolls_sideways(
-    open_page: OpenPage, axe: str, path: str
+    open_page: OpenPage, axe: str, path: str, scheme: str, width: int
 ) -> None:
-    for scheme, width in (("light", 1920), ("dark", 360)):
-        size = {"width": width, "height": 900}
-        async with open_page(path, color_scheme=scheme, viewport=size) as page:
-            await page.wait_for_selector("h1")
-            over = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert over <= 0, (scheme, width)
-            await page.evaluate(axe)  # Not a script of the page, to which its policy applies.
-            found = await page.evaluate(
-                "axe.run().then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))"
-            )
-            assert found == [], (scheme, width)
+    size = {"width": width, "height": 900}
+    async with open_page(path, color_scheme=scheme, viewport=size) as page:
+        await page.wait_for_selector("h1")
+        assert await accessibility_findings(page, axe) == []
 
 
 async def test_from_the_list_to_a_request_and_to_its_schema_by_keyboard(

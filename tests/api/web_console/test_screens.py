@@ -10,9 +10,11 @@ import httpx
 import pytest
 from playwright.async_api import Route, expect
 
+from tests.api.web_console.accessibility import LOOKS, accessibility_findings
 from tests.api.web_console.conftest import TOPIC, OpenPage, answer_part, cost_of_step, reads
 from tests.api.web_console.keyboard import active, tab_to
 from tests.support.network.http_client import http_client
+from tests.support.thorough import thorough_but
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -29,6 +31,10 @@ SCREENS = {
     "?screen=cluster": "tbody tr",
     "?screen=nothing": ".refused",
 }
+SHOWING = [query for query in SCREENS if "nothing" not in query]
+FEW = ["", "?screen=topics", PARTITION]
+"""Of those that show something, the ones that are enough unless tests are thorough."""
+
 ELEMENTS = (
     *("console", "overview", "topics", "topic", "partition", "messages", "cluster"),
     *("subscriptions", "subscription", "troubles", "copyable", "timeline", "bookies", "append"),
@@ -53,24 +59,18 @@ PRESS_LEFT = """async (times) => {
 }"""
 
 
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("query", SCREENS)
 async def test_axe_finds_nothing_and_no_width_scrolls_sideways(
-    open_page: OpenPage, axe: str, query: str
+    open_page: OpenPage, axe: str, query: str, scheme: str, width: int
 ) -> None:
-    for scheme, width in (("light", 1920), ("dark", 360)):
-        size = {"width": width, "height": 900}
-        async with open_page(query, color_scheme=scheme, viewport=size) as page:
-            await page.wait_for_selector(SCREENS[query])
-            over = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert over <= 0, (scheme, width)
-            await page.evaluate(axe)  # Not a script of the page, to which its policy applies.
-            found = await page.evaluate(
-                "axe.run().then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))"
-            )
-            assert found == [], (scheme, width)
+    size = {"width": width, "height": 900}
+    async with open_page(query, color_scheme=scheme, viewport=size) as page:
+        await page.wait_for_selector(SCREENS[query])
+        assert await accessibility_findings(page, axe) == []
 
 
-@pytest.mark.parametrize("query", [query for query in SCREENS if "nothing" not in query])
+@pytest.mark.parametrize("query", thorough_but(FEW, SHOWING))
 async def test_a_screen_opens_with_one_request(open_page: OpenPage, query: str) -> None:
     """Whatever it asks for later is not needed: no part of it is loading when this one is
     answered."""
@@ -162,6 +162,7 @@ async def thousand_ledgers(http: httpx.AsyncClient) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 async def test_a_key_moves_along_a_thousand_ledgers_at_once(
     open_page: OpenPage, http: httpx.AsyncClient
 ) -> None:

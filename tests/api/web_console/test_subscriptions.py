@@ -174,6 +174,7 @@ async def test_dead_letters_are_shown_and_replayed(
     assert len(await pull(http, sub, max=5)) == 2
 
 
+@pytest.mark.thorough
 async def test_a_thousand_subscriptions_are_one_request_and_few_elements(
     open_page: OpenPage, http: httpx.AsyncClient
 ) -> None:

@@ -13,8 +13,9 @@ from playwright.async_api import Page, expect
 
 from tests.api.web_console.conftest import TOPIC, OpenPage
 from tests.api.web_console.keyboard import tab_to
-from tests.api.web_console.test_screens import SCREENS
+from tests.api.web_console.test_screens import FEW, SCREENS, SHOWING
 from tests.support.network.http_client import http_client
+from tests.support.thorough import thorough_but
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -141,7 +142,7 @@ async def thousand_topics(service: str) -> None:
 
 
 @pytest.mark.usefixtures("thousand_topics")
-@pytest.mark.parametrize("query", [query for query in SCREENS if "nothing" not in query])
+@pytest.mark.parametrize("query", thorough_but(FEW, SHOWING))
 async def test_each_screen_opens_at_once_where_there_are_a_thousand_topics(
     open_page: OpenPage, query: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_promtool_accepts_rules_and_configuration() -> None:
     promtool("check", "config", "prometheus.yaml")
 
 
+@pytest.mark.thorough
 def test_each_alert_fires_and_is_silent() -> None:
     assert "SUCCESS" in promtool("test", "rules", "rules_test.yaml")
     tests = yaml.safe_load((MONITORING / "rules_test.yaml").read_text("utf-8"))["tests"]

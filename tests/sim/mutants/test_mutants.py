@@ -1,12 +1,14 @@
-"""Mutants in the suite, a share of each kind by the seeds that are known to show them. ``make
-mutants`` finds the seeds, and judges all of them."""
+"""Mutants in the suite, by the seeds that are known to show them. ``make mutants`` finds the seeds,
+and judges them by all layers."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
+from types import ModuleType
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.sim import test_healing_simulation, test_simulation, test_topic_simulation
 from tests.sim.kinds import HEALING, LEDGERS, RESTORES, TOPICS, Kind
@@ -17,18 +19,27 @@ from tests.sim.run_sim import Budget
 SECONDS = 60.0
 """The limit of CPU time for each mutant, a hundred times what it takes."""
 
-EACH, EVERY_THIRD, EVERY_FIFTH = 1, 3, 5
-"""The share of a kind's mutants: histories of self-healing take the longest."""
+EVERY_THIRD, EVERY_SIXTH, EVERY_TWELFTH = 3, 6, 12
+"""The share of a kind's mutants that `make test` tries: histories of self-healing take the longest.
+All of them are tried where tests are thorough."""
+
+
+def _shares(kind: Kind, played: ModuleType, step: int) -> list[ParameterSet]:
+    some, every = (kind, played.BUDGET, step), (kind, played.THOROUGH, 1)
+    return [
+        pytest.param(*some, id=f"some of {kind.name}"),
+        pytest.param(*every, id=f"all of {kind.name}", marks=pytest.mark.thorough),
+    ]
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("kind", "budget", "step"),
     [
-        pytest.param(LEDGERS, test_simulation.BUDGET, EACH, id="ledgers"),
-        pytest.param(HEALING, test_healing_simulation.BUDGET, EVERY_FIFTH, id="healing"),
-        pytest.param(TOPICS, test_topic_simulation.BUDGET, EVERY_THIRD, id="topics"),
-        pytest.param(RESTORES, test_restores.BUDGET, EACH, id="restores"),
+        *_shares(LEDGERS, test_simulation, EVERY_THIRD),
+        *_shares(HEALING, test_healing_simulation, EVERY_TWELFTH),
+        *_shares(TOPICS, test_topic_simulation, EVERY_SIXTH),
+        *_shares(RESTORES, test_restores, EVERY_THIRD),
     ],
 )
 def test_what_is_broken_is_seen_by_the_seeds_that_are_known(

@@ -75,9 +75,10 @@ async def test_a_table_whose_commit_fails_after_it_took_effect(
     assert times_found(spark, server, sink) == dict.fromkeys(range(ROWS), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("failure", "there"),
-    [pytest.param("before", 0, marks=pytest.mark.thorough), ("halfway", 1)],
+    [("before", 0), ("halfway", 1)],
 )
 async def test_a_driver_that_is_killed_while_it_commits(
     spark: SparkSession,

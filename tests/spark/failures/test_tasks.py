@@ -44,7 +44,7 @@ async def source(cluster: Cluster) -> str:
     ("mode", "failure"),
     [
         ("none", "task dies"),
-        ("dedup", "task dies"),
+        pytest.param("dedup", "task dies", marks=pytest.mark.thorough),
         ("segments", "task dies"),
         pytest.param("none", "task raises", marks=pytest.mark.thorough),
         pytest.param("dedup", "task raises", marks=pytest.mark.thorough),
@@ -111,6 +111,7 @@ async def test_a_read_whose_task_is_tried_again(
     assert found == [(partition, offset) for partition in range(2) for offset in range(ROWS)]
 
 
+@pytest.mark.thorough
 async def test_a_stream_whose_reading_task_is_tried_again(
     spark: SparkSession,
     server: str,

@@ -22,6 +22,7 @@ from fencelog.spark_connector.write.segments import TaskLedgers, write_ledgers
 from fencelog.spark_connector.write.target import Job, WriteTarget, reached
 from tests.spark.support.copies import Copy
 from tests.spark.support.streams import HAS_LIMITS, batches
+from tests.support.thorough import thorough_but
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,7 +170,7 @@ async def fill(client: FencelogClient, topic: str, start: int, count: int) -> No
         await client.append_batch(topic, batch, partition=partition)
 
 
-@pytest.mark.parametrize("mode", ["segments", "dedup"])
+@pytest.mark.parametrize("mode", thorough_but(["segments"], ["segments", "dedup"]))
 async def test_a_batch_that_a_stream_writes_again_is_there_once(
     spark: SparkSession, server: str, client: FencelogClient, mode: str, tmp_path: Path
 ) -> None:

@@ -19,19 +19,24 @@ from tests.sim.oracle.history import History
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=25, cpu_s=25, wall_s=600)
+BUDGET = Budget(at_least=12, cpu_s=10, wall_s=600)
+THOROUGH = Budget(at_least=25, cpu_s=25, wall_s=600)
+BUDGETS = [BUDGET, pytest.param(THOROUGH, marks=pytest.mark.thorough)]
 
 
 @pytest.mark.timeout(1800)
-def test_no_history_of_restores_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("budget", BUDGETS, ids=["some", "many"])
+def test_no_history_of_restores_violates_an_invariant(
+    capsys: pytest.CaptureFixture[str], budget: Budget
+) -> None:
     stats, started = RunStats(RESTORES), time.monotonic()
-    for result in play_within(RESTORES, BUDGET, jobs=os.cpu_count() or 1):
+    for result in play_within(RESTORES, budget, jobs=os.cpu_count() or 1):
         stats.add(result)
     with capsys.disabled():
         say(["", *stats.lines(time.monotonic() - started)])
     failures = ["\n".join(describe(RESTORES, result, shrink=False)) for result in stats.failed]
     assert failures == []
-    assert stats.counts["restores"] == stats.passed >= BUDGET.at_least
+    assert stats.counts["restores"] == stats.passed >= budget.at_least
     for what in ("messages kept by a restore", "messages lost by a restore", "duplicates"):
         assert stats.counts[what] > 0, f"in no history: {what}"
 
