@@ -230,7 +230,7 @@ POSTED = Story(
 
 ENDED = replace(
     POSTED,
-    first=("terminate", "trim"),
+    first=("terminate", "terminate", "terminate", "trim"),
     steps=(*("trim",) * 4, "unload"),
     step_counts=(6, 10),
     events=("append ack", "append ack", "takeover"),
@@ -239,11 +239,14 @@ ENDED = replace(
     faults=("kill broker", "unload", "answers lost"),
     fault_counts=(0, 1),
     pauses_ms=(3, 10),
+    partitions=(2, 3),
+    writes_elsewhere=0.7,
+    steps_elsewhere=0.7,
     has_slow_bookie=True,
     shapes=((2, 2, 2), (2, 2, 2), (3, 2, 2)),
 )
-"""The end of a partition goes through the service's routes, while appends are on their way to slow
-bookies."""
+"""The ends of a topic's partitions go through the service's routes, one by one, while appends are on
+their way to slow bookies."""
 
 FORGOTTEN = Story(
     first=(),
