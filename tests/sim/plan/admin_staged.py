@@ -72,10 +72,10 @@ HELD = Story(
 """A topic comes while a sweep waits to hear what there is."""
 
 GROWN = Story(
-    first=("grow", "grow"),
-    steps=("grow", "unload", "unload"),
-    step_counts=(1, 3),
-    events=("append ack", "append ack", "grown", "takeover"),
+    first=("grow",),
+    steps=(*("grow",) * 3, "unload"),
+    step_counts=(3, 4),
+    events=(*("append ack",) * 3, "takeover"),
     conditions=("routed",),
     groups=(0,),
     retention=0.0,
@@ -89,11 +89,13 @@ GROWN = Story(
     ),
     fault_counts=(1, 2, 4),
     is_slow=True,
-    pauses_ms=(3, 10),
-    writers=(2, 3, 4),
+    pauses_ms=(10, 40),
+    writers=(8, 10),
+    early=0.1,
     partitions=(1, 1, 2),
 )
-"""A topic grows while appends under idempotency keys that name no partition are repeated."""
+"""A topic grows while many writers repeat appends under idempotency keys that name no partition:
+some of those that brokers have routed by the former number are still on their way."""
 
 RESET = Story(
     first=("recreate",),
@@ -245,7 +247,7 @@ ENDED = replace(
     has_slow_bookie=True,
     shapes=((2, 2, 2), (2, 2, 2), (3, 2, 2)),
 )
-"""The ends of a topic's partitions go through the service's routes, one by one, while appends are on
+"""A topic's partitions are ended one by one, through the service's routes, while appends are on
 their way to slow bookies."""
 
 FORGOTTEN = Story(
