@@ -174,9 +174,10 @@ STORIES = (
 
 UNSUBSCRIBED = Story(
     first=("subscribe", "subscribe"),
-    steps=(*("unsubscribe, unheard",) * 4, "unsubscribe", *("subscribe",) * 3, "trim", "unload"),
+    steps=(*("unsubscribe, unheard",) * 6, "unsubscribe", *("subscribe",) * 3, "trim", "unload"),
+    step_counts=(8, 12),
     events=("registered", "registered", "append ack"),
-    groups=(1, 2, 2),
+    groups=(2, 3),
     retention=0.8,
     fault_counts=(0, 1, 2),
     early=0.1,
