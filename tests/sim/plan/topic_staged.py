@@ -71,7 +71,7 @@ def _rolling(random: Random, plan: TopicPlan) -> TopicPlan:
 
 def _dead_letters(random: Random, plan: TopicPlan) -> TopicPlan:
     """Messages fail all the time, and of the answers to those who forward them to the dead letters
-    many are lost."""
+    many are lost. What comes back for one subscription passes by another one of the partition."""
     config = SubscriptionConfig(
         type=random.choice(TYPES),
         lease_ms=random.choice((100, 300)),
@@ -79,13 +79,15 @@ def _dead_letters(random: Random, plan: TopicPlan) -> TopicPlan:
         backoff_max_ms=20,
         max_deliveries=random.choice((1, 2)),
     )
+    other = replace(config, max_deliveries=None)
+    reads_on = replace(_refuser("c3"), subscription=1, pulls=20, refuses=0.0)
     return replace(
         plan,
         partitions=2,
         dead_letters=1,
         producers=(producer(random, "p1", "none", wanders=0.1),),
-        subscriptions=(SubscriptionPlan("s1", 0, config),),
-        consumers=(_refuser("c1"), _refuser("c2")),
+        subscriptions=(SubscriptionPlan("s1", 0, config), SubscriptionPlan("s2", 0, other)),
+        consumers=(_refuser("c1"), _refuser("c2"), reads_on),
         faults=_on_brokers(plan, "answers lost", random.choice((0.2, 0.4))),
     )
 
