@@ -27,7 +27,7 @@ def draw_plan(seed: int) -> Plan:
     theme = random.choice(THEMES)
     staged = STAGED.get(seed % STAGED_EVERY)
     if staged is not None:
-        theme = staged[seed // STAGED_EVERY % len(staged)]
+        theme = staged[seed // STAGED_EVERY % len(staged)] or theme
     return Draw(random, theme).plan(seed)
 
 

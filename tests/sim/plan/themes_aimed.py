@@ -128,3 +128,27 @@ IDLE = Theme(
     scenes=((Step("restart chain", "all", ("explicit LAC",), (2, 3, 3, 6, 9), (0, 1, 5, 10)),),),
 )
 """A writer has nothing to write, tells its LAC, and bookies are started again and again."""
+
+UNSYNCED = replace(
+    MISSED,
+    kinds=("reset", "kill bookie"),
+    events=("ack", "bookie ack"),
+    pauses_ms=(2,),
+    recoverers=(3,),
+    ledgers=(6,),
+    endings=("close",),
+    spares=(0,),
+    entry_bytes=(200,),
+    bursts=(60,),
+    flush_ms=(5_000,),
+    other_kinds=(0, 0, 1),
+    haunted=1.0,
+    scenes=(
+        tuple(
+            Step("sync error, crash", bookie, ("bookie ack",), (20, 50, 100, 200, 300), (0, 1, 2))
+            for bookie in ("m1", "m2", "m3", "m1", "m2", "m3")
+        ),
+    ),
+)
+"""Many writers' entries are in the group whose sync fails on one bookie or the other. It starts
+again, finds in the page cache what its disk lacks, takes more at once, and loses its power."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.sim.plan.plan import Moment
 from tests.sim.plan.theme import Step, Theme, clog
-from tests.sim.plan.themes_aimed import FORGOTTEN, MISSED
+from tests.sim.plan.themes_aimed import FORGOTTEN, MISSED, UNSYNCED
 
 DAMAGED = replace(
     MISSED,
@@ -316,11 +316,13 @@ UNRESOLVED = replace(
 """The change of an ensemble is made, and its writer learns neither that nor, for a while, anything
 else of the metadata. The member that was replaced answers again, and another one is slow."""
 
-STAGED: dict[int, tuple[Theme, ...]] = {
+STAGED: dict[int, tuple[Theme | None, ...]] = {
     7: (UNREADABLE, RENAMED),
     9: (FULL, REWRITTEN),
     11: (REPLAYED, REPLAYED, UNANSWERED),
+    15: (None, UNSYNCED),
     17: (AMID_FLUSHES, LEFT_OUT, UNRESOLVED, BELOW),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }
-"""By the place in ``STAGED_EVERY`` seeds, those that take turns there."""
+"""By the place in ``STAGED_EVERY`` seeds, those that take turns there; None: the one that the seed
+draws."""
