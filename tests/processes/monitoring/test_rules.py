@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from fencelog.api.metrics.table import TABLE, MetricKind
+from fencelog.ledgers.errors import ErrorCode, Fault
 from k8s.monitoring.render import rendered
 from tests.processes.monitoring.prometheus import (
     DASHBOARDS,
@@ -26,6 +27,11 @@ from tests.support.house import ROOT
 
 RECORDED = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+NO_FAILURES = {
+    ErrorCode.DRAINING: "an orderly stop; others serve, and what cannot be repeated is unknown",
+}
+"""The codes of a server that are no failure of the cluster, and why."""
 
 HEADING = re.compile(r"^#{2,4} (.+)$", re.MULTILINE)
 
@@ -54,6 +60,17 @@ def unknown_in(named: Named) -> set[str]:
         allowed = known.get(metric, labels) | OF_TARGETS
         missing |= {f"{metric}{{{label}}}" for label in labels - allowed}
     return missing
+
+
+def test_every_fault_of_the_cluster_counts_as_one() -> None:
+    given = re.search(r"code=~'([^']*)'", RECORDED["namespace:fencelog_http_failures:rate5m"])
+    assert given is not None
+    expected = [
+        code.slug
+        for code in ErrorCode
+        if code.fault is not Fault.CLIENT and code.status >= 500 and code not in NO_FAILURES
+    ]
+    assert given[1].split("|") == sorted(expected)
 
 
 def promtool(*arguments: str, folder: Path = MONITORING) -> str:
