@@ -28,8 +28,6 @@ _OF_STATUS = {
     "fencelog_bookie_read_only": ("read_only",),
     "fencelog_bookie_ledgers": ("ledgers",),
     "fencelog_bookie_limbo_ledgers": ("ledgers_in_limbo",),
-    "fencelog_bookie_disk_bytes": ("disk", "total_bytes"),
-    "fencelog_bookie_disk_free_bytes": ("disk", "free_bytes"),
     "fencelog_bookie_garbage_passes": ("garbage", "passes"),
     "fencelog_bookie_removed_ledgers": ("garbage", "removed_ledgers"),
     "fencelog_bookie_removed_entry_logs": ("garbage", "removed_entry_logs"),
@@ -42,6 +40,13 @@ _OF_STATUS = {
     "fencelog_bookie_copied_bytes": ("integrity", "copied_bytes"),
 }
 """The place of each of these figures in the answer to ``status``."""
+
+
+_OF_DIRECTORIES = {
+    "fencelog_bookie_disk_bytes": "total_bytes",
+    "fencelog_bookie_disk_free_bytes": "free_bytes",
+}
+"""The member of each directory in it that is one of these figures."""
 
 
 _COUNTED = {
@@ -69,6 +74,8 @@ def bookie_metrics(bookies: Sequence[MeasuredBookie]) -> Iterator[Metric]:
     """Yield the metrics of bookies."""
     for name, place in _OF_STATUS.items():
         yield samples(name, ((each.label, _at(each.status, place)) for each in bookies))
+    for name, member in _OF_DIRECTORIES.items():
+        yield samples(name, _of_directories(bookies, member))
     for name, member in _COUNTED.items():
         counts = ((each.label, getattr(each.counted, member)) for each in bookies)
         yield samples(name, counts)
@@ -91,6 +98,15 @@ def _reads(bookies: Sequence[MeasuredBookie]) -> Iterator[tuple[tuple[str, str],
         yield (bookie_id, "write_cache"), each.counted.write_cache_hits
         yield (bookie_id, "read_cache"), each.counted.read_cache_hits
         yield (bookie_id, "disk"), each.counted.disk_reads
+
+
+def _of_directories(
+    bookies: Sequence[MeasuredBookie], member: str
+) -> Iterator[tuple[tuple[str, str], float]]:
+    for each in bookies:
+        (bookie_id,) = each.label
+        for directory in each.status["directories"]:
+            yield (bookie_id, directory["path"]), float(directory[member])
 
 
 def _at(status: Any, place: Sequence[str]) -> float:

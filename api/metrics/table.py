@@ -163,8 +163,10 @@ BOOKIE = {
     "fencelog_bookie_read_only": Row(_G, "bookie", "1: it takes no new entries"),
     "fencelog_bookie_ledgers": Row(_G, "bookie", "Ledgers of which it holds entries"),
     "fencelog_bookie_limbo_ledgers": Row(_G, "bookie", "Ledgers of which it may have lost entries"),
-    "fencelog_bookie_disk_bytes": Row(_G, "bookie", "Size of its fullest disk"),
-    "fencelog_bookie_disk_free_bytes": Row(_G, "bookie", "Free on its fullest disk"),
+    "fencelog_bookie_disk_bytes": Row(
+        _G, "bookie directory", "Size of the disk that one of its directories is on"
+    ),
+    "fencelog_bookie_disk_free_bytes": Row(_G, "bookie directory", "Free on that disk"),
     "fencelog_bookie_journal_records": Row(_C, "bookie", "Records made durable: runs and fences"),
     "fencelog_bookie_journal_bytes": Row(_C, "bookie", "Bytes of them"),
     "fencelog_bookie_journal_waiting_bytes": Row(

@@ -118,6 +118,22 @@ async def test_a_bookie_exposes_its_part(tmp_path: Path) -> None:
         assert (await client.post(url)).status_code == 404
 
 
+async def test_each_directory_of_a_bookie_has_a_disk(tmp_path: Path) -> None:
+    """A large disk that fills up has more free bytes than a small one that does not, for long."""
+    data, journal = tmp_path / "data", tmp_path / "journal"
+    storage = BookieConfig(data, bookie_id="b1", journal_dirs=(journal,))
+    config = BookieProcessConfig("memory:", storage, "127.0.0.1:0", health="127.0.0.1:0")
+    async with bookie_process(config) as running, http_client() as client:
+        text = (await client.get(f"{running.announcement['health']}/metrics")).text
+    found = samples_of(text)
+    for name in ("fencelog_bookie_disk_bytes", "fencelog_bookie_disk_free_bytes"):
+        directories = {given["directory"]: value for given, value in found[name]}
+        assert {Path(each).relative_to(tmp_path).parts[0] for each in directories} == {
+            *("data", "journal")
+        }
+        assert all(directories.values())
+
+
 def test_a_name_that_is_not_in_the_table_is_refused() -> None:
     with pytest.raises(KeyError):
         sample("fencelog_invented", 1)
