@@ -1,5 +1,6 @@
 """Writes the Helm chart from what kustomize renders: ``values.yaml`` makes of its templates what
 ``k8s/base`` is, and ``values_prod.yaml`` besides what ``k8s/overlays/prod`` is.
+``values.schema.json`` refuses values of other names and types.
 
     python k8s/helm/render.py
 
@@ -9,6 +10,7 @@ templates as it is. Needs kubectl.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -41,6 +43,28 @@ PRIORITIES = "priorityClasses"
 _CONFIGURATION = re.compile(r"^zookeeper-[0-9a-z]{10}$")
 """The name of the ConfigMap that has another name with another ``zoo.cfg``."""
 _NAME = "zookeeper-{{ .Values.zookeeper.configuration | sha256sum | trunc 10 }}"
+_REPLICAS = "  replicas: {{ toJson .Values.broker.replicas }}\n"
+_REPLICAS_OR_AUTOSCALED = f"""\
+{{{{- if not .Values.autoscaling }}}}
+{_REPLICAS}\
+{{{{- else }}}}
+{{{{- with lookup "apps/v1" "Deployment" .Release.Namespace "broker" }}}}
+  replicas: {{{{ toJson .spec.replicas }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+"""
+"""An update to one without a number would have one broker until the autoscaler acts."""
+_MEMBERS = """\
+{{- $server := "(?m)^[ \\t]*server[.][0-9]+[ \\t]*[=:]" }}
+{{- $members := regexFindAll $server .Values.zookeeper.configuration -1 | len | max 1 }}
+{{- with .Values.zookeeper.replicas }}
+{{- if ne $members (int64 .) }}
+{{- fail (printf "zookeeper.replicas is %v, and the configuration has %d servers" . $members) }}
+{{- end }}
+{{- end }}
+"""
+"""A server that the list of members lacks is none, and a quorum is one of the list. One without a
+list works alone; with 0, all are stopped."""
 _PLACE = re.compile(r"'@@([^@]+)@@'")
 
 _WRITTEN = "# Written by k8s/helm/render.py from what kustomize renders.\n"
@@ -101,6 +125,45 @@ def values_of(rendered: list[Manifest]) -> Manifest:
     return values
 
 
+def schema_of(values: Manifest) -> Manifest:
+    """Return the schema that values have to satisfy: no names but these, and their types. What
+    Kubernetes examines itself is not described further."""
+    over_tls = {"required": ["zookeeperTls"], "properties": {"zookeeperTls": {"const": True}}}
+    has_tls = {"required": ["tls"], "properties": {"tls": {"const": True}}}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        # Helm gives it to a chart that is a part of another one.
+        **_known({**values, "global": {}}),
+        "if": {"anyOf": [{"properties": {role: over_tls}} for role in ROLES if TLS[role] != "tls"]},
+        "then": {
+            "$comment": "Who talks to ZooKeeper over TLS does so as a user, and the servers have a "
+            "port for it.",
+            "properties": {CREDENTIALS: {"minLength": 1}, "zookeeper": has_tls},
+        },
+    }
+
+
+def _known(values: Manifest) -> Manifest:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        # Kubernetes takes one that is missing for 1.
+        "required": ["replicas"] if "replicas" in values else [],
+        "properties": {name: _type_of(name, value) for name, value in values.items()},
+    }
+
+
+def _type_of(name: str, value: Any) -> Manifest:
+    if name in ROLES:
+        return _known(value)
+    if isinstance(value, list):
+        of = "string" if name == "extraArgs" else "object"
+        return {"type": "array", "items": {"type": of}}
+    if isinstance(value, bool | str | dict):
+        return {"type": {bool: "boolean", str: "string", dict: "object"}[type(value)]}
+    return {"type": "integer", "minimum": 0}
+
+
 def differing(default: Manifest, wanted: Manifest) -> Manifest:
     """Return the values that make others of the default ones. Helm merges them: null removes."""
     found: Manifest = {}
@@ -142,7 +205,7 @@ def template_of(manifest: Manifest) -> str:
         for key, (holder, found) in set_by_values(manifest).items():
             holder[key] = f"@@.Values.{name}.{key}@@"
             if key == "volumes" and (secrets := [each for each in found if "secret" in each]):
-                holder[key] = f"@@(concat .Values.{name}.volumes {_go(secrets)})@@"
+                holder[key] = f"@@(concat {_list(f'{name}.volumes')} {_go(secrets)})@@"
     if kind == "ConfigMap" and "zoo.cfg" in manifest["data"]:
         manifest["data"]["zoo.cfg"] = "@@.Values.zookeeper.configuration@@"
     for holder, key in _strings(manifest):
@@ -158,11 +221,15 @@ def template_of(manifest: Manifest) -> str:
     if is_role and name != "zookeeper":
         container = manifest["spec"]["template"]["spec"]["containers"][0]
         given = " ".join(f'"{argument}"' for argument in container["args"])
-        container["args"] = f"@@(concat (list {given}) .Values.{name}.extraArgs)@@"
+        container["args"] = f"@@(concat (list {given}) {_list(f'{name}.extraArgs')})@@"
     text = yaml.safe_dump(manifest, sort_keys=False, width=10_000, allow_unicode=True)
     text = _PLACE.sub(r"{{ toJson \1 }}", text.replace("'@@name@@'", _NAME))
-    line = "  replicas: {{ toJson .Values.broker.replicas }}\n"
-    return text.replace(line, f"{{{{- if not .Values.autoscaling }}}}\n{line}{{{{- end }}}}\n")
+    return text.replace(_REPLICAS, _REPLICAS_OR_AUTOSCALED)
+
+
+def _list(value: str) -> str:
+    """Return a list of the values as an expression, also where it is removed, or not known yet."""
+    return f"(default list .Values.{value})"
 
 
 def alternatives(first: str, *others: tuple[str, str]) -> str:
@@ -235,6 +302,7 @@ def rendered() -> dict[Path, str]:
     found = {
         HERE / "values.yaml": _WRITTEN + _dump(values),
         HERE / "values_prod.yaml": _WRITTEN + _dump(differing(values, values_prod)),
+        HERE / "values.schema.json": json.dumps(schema_of(values), indent=2) + "\n",
     }
     parts: dict[str, list[str]] = {}
     for file, template in _of_base(base):
@@ -247,6 +315,8 @@ def rendered() -> dict[Path, str]:
         condition = PRIORITIES if file == "priorityclass" else file
         if condition in (*COMPONENTS, PRIORITIES):
             text = f"{{{{- if .Values.{condition} }}}}\n{text}{{{{- end }}}}\n"
+        if file == "zookeeper":
+            text = _MEMBERS + text
         found[HERE / "templates" / f"{file}.yaml"] = _WRITTEN + text
     return found
 

@@ -41,9 +41,11 @@ print(json.dumps({"files": files, "lint": lint(chart, values, strict=True)}))
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
 
-def helm(values: Manifest, namespace: str = "fencelog") -> tuple[list[Manifest], list[Any]]:
+def helm(
+    values: Manifest, namespace: str = "fencelog", chart: Path = CHART
+) -> tuple[list[Manifest], list[Any]]:
     """What Helm makes of the chart and values, and what it complains of."""
-    command = [sys.executable, "-c", RENDER, str(CHART), json.dumps(values), namespace]
+    command = [sys.executable, "-c", RENDER, str(chart), json.dumps(values), namespace]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     made = [each for text in said["files"].values() for each in yaml.safe_load_all(text) if each]
@@ -106,6 +108,93 @@ def test_tls_is_what_the_component_makes_and_one_role_after_the_other() -> None:
     given["broker"]["zookeeperTls"] = False
     changed = {name for name, each in plain(helm(given)[0]).items() if each != plain(made)[name]}
     assert changed == {"Deployment/broker"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"bookies": {"replicas": 9}}, "'bookies' not allowed"),
+        ({"zookeeperTls": True}, "'zookeeperTls' not allowed"),
+        ({"bookie": {"tls": True}}, "'tls' not allowed"),
+        ({"broker": {"autoscaling": True}}, "'autoscaling' not allowed"),
+        ({"autoscaling": "false"}, "'/autoscaling': got string"),
+        ({"zookeeper": {"tls": "false"}}, "'/zookeeper/tls': got string"),
+        ({"zookeeperCredentials": False}, "'/zookeeperCredentials': got boolean"),
+        ({"image": {"repository": "x"}}, "'/image': got object"),
+        ({"bookie": {"replicas": "5"}}, "'/bookie/replicas': got string"),
+        ({"bookie": {"replicas": None}}, "missing property 'replicas'"),
+        ({"broker": {"extraArgs": ["--copies", 2]}}, "'/broker/extraArgs/1': got number"),
+        (
+            {"zookeeper": {"replicas": 5}},
+            "replicas is 5, and the configuration has 3 servers",
+        ),
+        (
+            {"zookeeper": {"configuration": "server.1=a"}},
+            "replicas is 3, and the configuration has 1 servers",
+        ),
+    ],
+)
+def test_a_value_that_would_do_nothing_is_refused(wrong: Manifest, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        helm(wrong)
+    assert said in refused.value.stderr
+
+
+def test_servers_are_as_many_as_members() -> None:
+    other = "server.4=zookeeper-3.zookeeper-peers:2888:3888\n"
+    configuration = values("values")["zookeeper"]["configuration"] + other
+    for replicas, zoo_cfg in ((4, configuration), (0, configuration), (1, "tickTime=2000\n")):
+        made, errors = helm({"zookeeper": {"replicas": replicas, "configuration": zoo_cfg}})
+        assert errors == []
+        assert by_title(made, "StatefulSet/zookeeper")["spec"]["replicas"] == replicas
+
+
+def test_a_chart_may_be_a_part_of_another_one() -> None:
+    assert helm({"global": {"storageClass": "fast"}})[1] == []
+
+
+def test_a_list_that_an_earlier_chart_did_not_have_is_empty() -> None:
+    """``--reuse-values`` has the defaults of the earlier chart; null stands for what it lacked."""
+    expected, _ = helm({})
+    assert helm({role: {"extraArgs": None} for role in ("bookie", "broker", "autorecovery")}) == (
+        expected,
+        [],
+    )
+    secret = {"zookeeperCredentials": "zookeeper-credentials", "bookie": {"volumes": None}}
+    bookie = by_title(helm(secret)[0], "StatefulSet/bookie")
+    (volume,) = bookie["spec"]["template"]["spec"]["volumes"]
+    assert volume["name"] == "zookeeper-credentials"
+
+
+def test_what_other_releases_or_a_later_one_need_is_left() -> None:
+    made, _ = helm(values("values_prod"))
+    kept = {
+        title(each)
+        for each in made
+        if each["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    }
+    assert kept == {
+        "PriorityClass/fencelog-service",
+        "PriorityClass/fencelog-storage",
+        "PersistentVolumeClaim/zookeeper-backup",
+    }
+
+
+@pytest.mark.parametrize("live", [{}, {"spec": {"replicas": 5}}])
+def test_an_update_leaves_the_autoscaler_its_number(tmp_path: Path, live: Manifest) -> None:
+    """Nothing is looked up where nothing is installed: a value stands for what is."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    (chart / "values.schema.json").unlink()
+    template = chart / "templates/broker.yaml"
+    asked = 'lookup "apps/v1" "Deployment" .Release.Namespace "broker"'
+    text = template.read_text("utf-8")
+    assert text.count(asked) == 1
+    template.write_text(text.replace(asked, ".Values.live"), "utf-8")
+    for autoscaling, expected in ((True, live.get("spec", {})), (False, {"replicas": 2})):
+        made, _ = helm({"autoscaling": autoscaling, "live": live}, chart=chart)
+        spec = by_title(made, "Deployment/broker")["spec"]
+        assert {name: spec[name] for name in spec if name == "replicas"} == expected
 
 
 @pytest.mark.parametrize("missing", ["zookeeperCredentials", "tls"])

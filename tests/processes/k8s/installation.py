@@ -301,6 +301,8 @@ class Installation:
         if self.kind == HELM:
             self.cluster.type(f"helm uninstall fencelog -n {NAMESPACE} --ignore-not-found")
             self.cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+            classes = ("fencelog-storage", "fencelog-service")  # Helm leaves them.
+            self.cluster.kubectl("delete", "priorityclass", *classes, "--ignore-not-found")
             return
         self.cluster.kubectl(
             *("delete", "-k", str(self.overlay), "--ignore-not-found"), timeout_s=600
