@@ -68,7 +68,11 @@ for ((server = 0; server < servers; server++)); do
     esac
 done
 
-no_backups() { on_cluster patch cronjob zookeeper-backup -p "{\"spec\": {\"suspend\": $1}}"; }
+no_backups() { # Where the component was removed, there is only the volume.
+    local job
+    job=$(on_cluster get cronjob zookeeper-backup --ignore-not-found -o name)
+    if [[ $job ]]; then on_cluster patch cronjob zookeeper-backup -p "{\"spec\": {\"suspend\": $1}}"; fi
+}
 
 echo "== everything stops"
 no_backups true

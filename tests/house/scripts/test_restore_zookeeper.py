@@ -39,6 +39,9 @@ case "$*" in
     "exec zookeeper-backups"*cat*) echo content ;;
     "exec -i zookeeper-restore-0"*) bash -euc "${7//\\/data/$PLACE/data}" "$8" ;;
     "rollout status"*) [[ ! -e $PLACE/late/$3 ]] ;;
+    "get cronjob zookeeper-backup --ignore-not-found -o name")
+        [[ -e $PLACE/no-cronjob ]] || echo cronjob.batch/zookeeper-backup ;;
+    "patch cronjob"*) [[ ! -e $PLACE/no-cronjob ]] ;;
     "get pods"*) printf 'x-0 1/1 Running 0 1m\\nx-1 0/1 CrashLoopBackOff 5 1m\\n' ;;
     "wait --for=condition=complete"*) [[ ! -e $PLACE/no-ids ]] ;;
     "exec zookeeper-backups -- ls"*) echo 2026-11-23T20-15-00Z ;;
@@ -124,6 +127,15 @@ def test_no_backup_is_made_meanwhile(tmp_path: Path) -> None:
     patches = [call for call in calls if call.startswith("patch cronjob zookeeper-backup")]
     assert [re.search(r"suspend\W+(\w+)", call)[1] for call in patches] == ["true", "false"]  # type: ignore[index]  # all match
     assert calls.index(patches[0]) < place_of(calls, "scale")
+
+
+def test_a_volume_of_backups_is_enough(tmp_path: Path) -> None:
+    """It is kept where the component was removed, which would make another backup."""
+    (tmp_path / "no-cronjob").touch()
+    code, output, calls = restore(tmp_path, BACKUP)
+    assert code == 0, output
+    assert scaled(calls)[-3:] == ["bookie=3", "autorecovery=3", "broker=3"]
+    assert not any(call.startswith("patch") for call in calls)
 
 
 def test_a_snapshot_that_arrives_damaged_is_not_started_with(tmp_path: Path) -> None:
