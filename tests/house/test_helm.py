@@ -250,6 +250,8 @@ def test_values_arrive() -> None:
 
 
 def test_an_update_as_documented_leaves_no_earlier_image() -> None:
+    # The defaults are those of the new chart.
+    assert "--reset-then-reuse-values --set" in block(UPDATE_BY_HELM).text
     given = values("values_prod")
     (earlier,) = {found for found in images_of(helm(given)[0]) if "fencelog" in found}
     for names in re.findall(r"((?:[\w.]+=\$to,?)+)$", block(UPDATE_BY_HELM).text, re.MULTILINE):
