@@ -161,7 +161,7 @@ class Opened(BaseModel):
 
 class RegisteredBookie(BaseModel):
     """A registered bookie. ``is_read_only``: it takes no entries; ``is_full``: because of its
-    disks; ``free_bytes`` of ``total_bytes``: of the disk with the least free space, as it was up to
+    disks; ``free_bytes`` of ``total_bytes``: of the fullest disk that has ledgers, as it was up to
     a minute ago, null if that was not stated."""
 
     bookie_id: str

@@ -118,6 +118,15 @@ class DirectorySpace:
     holds: tuple[str, ...]
     space: DiskSpace
 
+    @property
+    def has_ledgers(self) -> bool:
+        return "ledgers" in self.holds
+
+    @property
+    def is_filled(self) -> bool:
+        """Tell whether adds fill it: it does not hold the identity alone."""
+        return self.has_ledgers or "journal" in self.holds
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON-compatible values."""
         return {

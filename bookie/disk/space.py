@@ -3,6 +3,7 @@ pure; ``maintenance/disk_watch.py`` acts on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,16 @@ class AllowedWrites:
     for_adds: bool
     for_recovery: bool
     for_flush: bool
+
+
+def allowed_by_all(disks: Iterable[AllowedWrites]) -> AllowedWrites:
+    """Return what every disk has enough space for."""
+    each = list(disks)
+    return AllowedWrites(
+        for_adds=all(disk.for_adds for disk in each),
+        for_recovery=all(disk.for_recovery for disk in each),
+        for_flush=all(disk.for_flush for disk in each),
+    )
 
 
 def has_space_for_flush(space: DiskSpace, flush_bytes: int) -> bool:

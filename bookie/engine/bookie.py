@@ -153,9 +153,9 @@ class Bookie:
         if not config.is_synced:
             await io_thread.run(directory.mark_unsynced)
             bookie._is_marked_unsynced = True
-        space = await bookie.space()
+        spaces = [each.space for each in await bookie.spaces() if each.is_filled]
         for started in bookie.shards:
-            started.begin(space)
+            started.begin(spaces)
         return bookie
 
     async def _add_shard(self, opened: OpenShard, disk: Disk) -> None:
@@ -312,7 +312,8 @@ class Bookie:
                 listener()
 
     async def space(self) -> DiskSpace:
-        """Return the space of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
+        """Return the space of the fullest disk that has ledgers. Raises
+        FencelogError(STORAGE_FAILED)."""
         return await self._io_thread.run(self._directory.space)
 
     async def spaces(self) -> list[DirectorySpace]:

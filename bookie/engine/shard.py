@@ -105,10 +105,11 @@ class Shard:
         )
         await self.journal.start(file_id=end.file_id, sequence=end.sequence)
 
-    def begin(self, space: DiskSpace) -> None:
-        """Start to flush in the background, once there is space for the first flush, and to take
-        adds."""
-        self.flusher.hold(not has_space_for_flush(space, self.cache.flush_bytes))
+    def begin(self, spaces: Sequence[DiskSpace]) -> None:
+        """Start to flush in the background, once its disks have space for the first flush, and to
+        take adds."""
+        flush_bytes = self.cache.flush_bytes
+        self.flusher.hold(not all(has_space_for_flush(each, flush_bytes) for each in spaces))
         self.flusher.start()
         self.flusher.request()  # so that a crash now need not replay all this again
         self.adds.start()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import DirectoryLock, DirectorySpace, Disk, DiskSpace
+from fencelog.bookie.disk.space import used_share
 from fencelog.bookie.identity.cookies import (
     DATA,
     Identity,
@@ -124,9 +125,9 @@ class DataDirectory:
         self._disk.sync_directory(self.path)
 
     def space(self) -> DiskSpace:
-        """Return the space of the disk with the least free space. Raises
+        """Return the space of the fullest disk that has ledgers. Raises
         FencelogError(STORAGE_FAILED)."""
-        return min((each.space for each in self.spaces()), key=lambda space: space.free_bytes)
+        return max((each.space for each in self.spaces() if each.has_ledgers), key=used_share)
 
     def spaces(self) -> list[DirectorySpace]:
         """Return the space of the disk of every directory. Raises

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import DiskSpace
+from fencelog.bookie.disk.port import DirectorySpace, DiskSpace
 from fencelog.bookie.disk.space import (
     BY_DISK,
     AllowedWrites,
+    allowed_by_all,
     allowed_writes,
     bytes_kept_from_adds,
     part_of,
+    used_share,
 )
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
@@ -41,7 +44,9 @@ class DiskWatch:
         self._bookie = bookie
         self._config = config
         self._allowed = AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)
-        self._space: DiskSpace | None = None
+        self._takes_adds: dict[Path, bool] = {}
+        """The directories, and whether there was space for adds on the disk of each."""
+        self._fullest = DiskSpace(0, 0)
         self._left_bytes = 0
         self._forecast = DiskForecast()
         bookie.status_parts["disk"] = self.status
@@ -49,31 +54,29 @@ class DiskWatch:
     async def check(self) -> None:
         """Check the disks now. Raises FencelogError(STORAGE_FAILED) where their space cannot be
         read."""
-        space = self._space = await self._bookie.space()
-        part = part_of(space, self._config.sharers)
-        caches = [shard.cache for shard in self._bookie.shards]
-        cached_bytes = sum(cache.size for cache in caches)
-        self._left_bytes = part.free_bytes - bytes_kept_from_adds(part, cached_bytes, self._config)
-        self._forecast.note(asyncio.get_running_loop().time(), self._left_bytes)
-        before = self._allowed
-        now = self._allowed = allowed_writes(
-            part,
-            cached_bytes=cached_bytes,
-            flush_bytes=sum(cache.flush_bytes for cache in caches),
-            had_space=before.for_adds,
-            config=self._config,
+        directories = [each for each in await self._bookie.spaces() if each.is_filled]
+        self._fullest = max(
+            (each.space for each in directories if each.has_ledgers), key=used_share
         )
+        cached_bytes = sum(shard.cache.size for shard in self._bookie.shards)
+        left = {
+            each.path: _left_bytes(each.space, cached_bytes, self._config) for each in directories
+        }
+        self._left_bytes = min(left.values())
+        self._forecast.note(asyncio.get_running_loop().time(), self._left_bytes)
+        allowed = {each.path: self._allowed_by(each, cached_bytes) for each in directories}
+        self._takes_adds = {path: writes.for_adds for path, writes in allowed.items()}
+        before, now = self._allowed, allowed_by_all(allowed.values())
+        self._allowed = now
         for shard in self._bookie.shards:
             shard.adds.set_out_of_space(not now.for_recovery)
             shard.flusher.hold(not now.for_flush)
         self._bookie.set_read_only(BY_DISK, not now.for_adds)
         if now != before:
             _log.warning(
-                "bookie %s: %d of %d bytes of its fullest disk are free; takes adds: %s, recovery: "
-                "%s, flushes: %s",
+                "bookie %s: %s; takes adds: %s, recovery: %s, flushes: %s",
                 self._bookie.bookie_id,
-                space.free_bytes,
-                space.total_bytes,
+                ", ".join(map(_free, directories)),
                 now.for_adds,
                 now.for_recovery,
                 now.for_flush,
@@ -81,6 +84,15 @@ class DiskWatch:
         if not now.for_adds:
             for shard in self._bookie.shards:
                 await _remove_spares(shard)
+
+    def _allowed_by(self, directory: DirectorySpace, cached_bytes: int) -> AllowedWrites:
+        return allowed_writes(
+            part_of(directory.space, self._config.sharers),
+            cached_bytes=cached_bytes,
+            flush_bytes=sum(shard.cache.flush_bytes for shard in self._bookie.shards),
+            had_space=self._takes_adds.get(directory.path, True),
+            config=self._config,
+        )
 
     @property
     def _pause_s(self) -> float:
@@ -101,19 +113,29 @@ class DiskWatch:
             await asyncio.sleep(self._pause_s)
 
     def status(self) -> dict[str, int | bool | None]:
-        """Return this part of ``status``. ``left_bytes``: for adds; ``full_in_s``: until there are
-        none, at the pace of the last hours; None: it does not fill up, or that is not known yet.
-        """
-        space = self._space or DiskSpace(0, 0)
+        """Return this part of ``status``. ``free_bytes`` of ``total_bytes``: of the fullest disk
+        that has ledgers; ``left_bytes``: for adds, on the disk that has the least; ``full_in_s``:
+        until there are none, at the pace of the last hours; None: it does not fill up, or that is
+        not known yet."""
         return {
-            "total_bytes": space.total_bytes,
-            "free_bytes": space.free_bytes,
+            "total_bytes": self._fullest.total_bytes,
+            "free_bytes": self._fullest.free_bytes,
             "left_bytes": max(0, self._left_bytes),
             "full_in_s": self._forecast.full_in_s(),
             "space_for_adds": self._allowed.for_adds,
             "space_for_recovery": self._allowed.for_recovery,
             "space_for_flush": self._allowed.for_flush,
         }
+
+
+def _left_bytes(space: DiskSpace, cached_bytes: int, config: BookieConfig) -> int:
+    part = part_of(space, config.sharers)
+    return part.free_bytes - bytes_kept_from_adds(part, cached_bytes, config)
+
+
+def _free(directory: DirectorySpace) -> str:
+    space = directory.space
+    return f"{space.free_bytes} of {space.total_bytes} bytes are free in {directory.path}"
 
 
 async def _remove_spares(shard: Shard) -> None:

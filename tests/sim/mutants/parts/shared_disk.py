@@ -1,5 +1,5 @@
-"""Wrong parts of a standalone service, whose bookies and metadata share a disk, and of a bookie
-that is ready too early."""
+"""Wrong parts of a standalone service, whose bookies and metadata share a disk, of a bookie that
+has several, and of one that is ready too early."""
 
 from __future__ import annotations
 
@@ -46,6 +46,45 @@ MUTANTS: tuple[Mutant, ...] = (
                 "FileGarbage.collect",
                 "async with self._limits.turn:",
                 "async with asyncio.Lock():",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-disk-with-space-is-enough",
+        "MAINTENANCE.md: disks",
+        "Adds are taken as long as any of the bookie's disks has space for them.",
+        (
+            Edit(
+                "fencelog.bookie.disk.space",
+                "allowed_by_all",
+                "for_adds=all(disk.for_adds for disk in each)",
+                "for_adds=any(disk.for_adds for disk in each)",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-full-disk-is-all-of-them",
+        "MAINTENANCE.md: disks",
+        "After one disk was full, the others have to become emptier than they were.",
+        (
+            Edit(
+                "fencelog.bookie.maintenance.disk_watch",
+                "DiskWatch._allowed_by",
+                "had_space=self._takes_adds.get(directory.path, True)",
+                "had_space=self._allowed.for_adds",
+            ),
+        ),
+    ),
+    Mutant(
+        "fullest-by-free-bytes",
+        "MAINTENANCE.md: disks",
+        "The space of a bookie is that of its smallest disk, the journal's.",
+        (
+            Edit(
+                "fencelog.bookie.identity.data_directory",
+                "DataDirectory.space",
+                "if each.has_ledgers), key=used_share",
+                "if each.is_filled), key=lambda space: -space.free_bytes",
             ),
         ),
     ),

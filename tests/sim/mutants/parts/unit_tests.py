@@ -6,6 +6,11 @@ TESTS = {
     "tests/api/processes/test_standalone.py": ("ids-of-older-metadata-given-again",),
     "tests/bookie/repair/test_integrity.py": ("stranger-though-about-to-be-named",),
     "tests/api/processes/test_bookie_health.py": ("stranger-though-it-lost-entries",),
+    "tests/bookie/maintenance/test_several_disks.py": (
+        "one-disk-with-space-is-enough",
+        "one-full-disk-is-all-of-them",
+        "fullest-by-free-bytes",
+    ),
     "tests/bookie/storage/test_compaction.py": ("compacted-into-the-same-space",),
     "tests/ledgers/metastore/test_sqlite_tree.py": (
         "one-refusal-for-all-of-a-transaction",
