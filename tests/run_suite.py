@@ -25,12 +25,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+
+import pytest
+from _pytest.mark import ParameterSet
 
 PYTEST = (sys.executable, "-m", "pytest")
 WHOLE = (*PYTEST, "--durations=20")
@@ -64,6 +67,14 @@ TYPED = (
 )
 """The README and the scripts for operators as they are typed, each within a time."""
 COMMANDS = ("tests/bench", "tests/cli", "tests/strangers")
+
+
+def thorough_but(few: Collection[str], values: Sequence[str]) -> list[ParameterSet]:
+    """Parameters of a test, marked as thorough unless they are among ``few``."""
+    assert set(few) <= set(values)
+    return [
+        pytest.param(value, marks=() if value in few else pytest.mark.thorough) for value in values
+    ]
 
 
 def without(paths: Iterable[str]) -> tuple[str, ...]:
@@ -118,7 +129,7 @@ class Suite:
         return self.run(*command)
 
     @contextmanager
-    def lanes(self) -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
+    def pools(self) -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
         """The lanes for parts that wait and for those that compute; an error ends what runs."""
         with (
             ThreadPoolExecutor(WAITING) as waiting,
@@ -137,7 +148,7 @@ class Suite:
 def run_whole() -> int:
     """Exit code of all parts without what is thorough: 0 if they passed."""
     suite = Suite()
-    with suite.lanes() as (waiting, computing):
+    with suite.pools() as (waiting, computing):
         spark = waiting.submit(suite.run_spark, (*WHOLE, *SPARK), ON_OLDEST)
         parts = [
             spark,
@@ -156,7 +167,7 @@ def run_thorough() -> int:
     """Exit code of all parts of what is thorough: 0 if they passed."""
     suite = Suite()
     thorough = (*WHOLE, "-m", "thorough")
-    with suite.lanes() as (waiting, computing):
+    with suite.pools() as (waiting, computing):
         parts = [
             waiting.submit(suite.run_spark, (*thorough, *SPARK), THOROUGH_ON_OLDEST),
             waiting.submit(suite.run, *thorough, *PROCESSES),

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fencelog.api.bench.main import BenchResult, app, render, scratch_directory
-from tests.support.thorough import thorough_but
+from tests.run_suite import thorough_but
 
 LIMITS = {
     "fdatasync_per_s",

@@ -31,6 +31,8 @@ from tests.support.network.http_client import http_client
 TOPIC = "shop/orders"
 TIMEOUT_MS = 60_000
 """The time for anything to be seen: the service, the test and the browser share a busy machine."""
+LOOKS = [("dark", 360), pytest.param("light", 1920, marks=pytest.mark.thorough)]
+"""Color schemes and widths in pixels."""
 TABLE_ROWS = 1000
 MAKE_TABLES = f"""async (times) => {{
     for (let n = 0; n < times; n += 1) {{
@@ -203,3 +205,13 @@ def page_opener(browser: Browser, service: str) -> OpenPage:
             await context.close()
 
     return opened
+
+
+async def accessibility_findings(page: Page, axe: str) -> list[Any]:
+    """Return what axe finds, and whether the page scrolls sideways."""
+    await page.evaluate(axe)  # Not a script of the page, to which its policy applies.
+    found: list[Any] = await page.evaluate(
+        "axe.run().then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))"
+    )
+    over = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return [*found, *([f"{over} pixels wider than the window"] if over > 0 else [])]

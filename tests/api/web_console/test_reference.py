@@ -10,8 +10,7 @@ import pytest
 from playwright.async_api import expect
 
 from fencelog.api.web_console.reference import REFERENCE_POLICY, reference_page
-from tests.api.web_console.accessibility import LOOKS, accessibility_findings
-from tests.api.web_console.conftest import OpenPage
+from tests.api.web_console.conftest import LOOKS, OpenPage, accessibility_findings
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

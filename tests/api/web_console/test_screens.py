@@ -10,11 +10,18 @@ import httpx
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.api.web_console.accessibility import LOOKS, accessibility_findings
-from tests.api.web_console.conftest import TOPIC, OpenPage, answer_part, cost_of_step, reads
+from tests.api.web_console.conftest import (
+    LOOKS,
+    TOPIC,
+    OpenPage,
+    accessibility_findings,
+    answer_part,
+    cost_of_step,
+    reads,
+)
 from tests.api.web_console.keyboard import active, tab_to
+from tests.run_suite import thorough_but
 from tests.support.network.http_client import http_client
-from tests.support.thorough import thorough_but
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

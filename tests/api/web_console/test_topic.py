@@ -14,8 +14,8 @@ from playwright.async_api import Page, expect
 from tests.api.web_console.conftest import TOPIC, OpenPage
 from tests.api.web_console.keyboard import tab_to
 from tests.api.web_console.test_screens import FEW, SCREENS, SHOWING
+from tests.run_suite import thorough_but
 from tests.support.network.http_client import http_client
-from tests.support.thorough import thorough_but
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -20,9 +20,9 @@ from fencelog.spark_connector.write.limits import TARGET_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.segments import TaskLedgers, write_ledgers
 from fencelog.spark_connector.write.target import Job, WriteTarget, reached
+from tests.run_suite import thorough_but
 from tests.spark.support.copies import Copy
 from tests.spark.support.streams import HAS_LIMITS, batches
-from tests.support.thorough import thorough_but
 
 if TYPE_CHECKING:
     import pyarrow as pa
