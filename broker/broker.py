@@ -15,7 +15,7 @@ from fencelog.broker.background.lag_history import LagHistory
 from fencelog.broker.background.rate_history import RateHistory
 from fencelog.broker.background.retention_scheduler import RetentionScheduler
 from fencelog.broker.background.sweep import Sweep, Sweeper
-from fencelog.broker.background.unloading import Unloading, few_at_a_time
+from fencelog.broker.background.unloading import DrainResult, Unloading, few_at_a_time
 from fencelog.broker.cluster.balance_core import PartitionKey
 from fencelog.broker.cluster.broker_directory import BrokerDirectory
 from fencelog.broker.cluster.event_recorder import EventRecorder
@@ -150,14 +150,14 @@ class Broker:
         """Tell whether this broker accepts no more partitions."""
         return self.directory.is_draining
 
-    async def drain(self, *, force: bool = True) -> int:
+    async def drain(self, *, force: bool = True) -> DrainResult:
         """Transfer all partitions, see ``Unloading.drain``. Raises PRECONDITION_FAILED if no other
         broker takes any, unless ``force``."""
         if not force:
             self._unloading.check_successor()
         return await self._unloading.drain()
 
-    async def leave(self) -> int:
+    async def leave(self) -> DrainResult:
         """Transfer all partitions before the broker is closed, see ``Unloading.leave``."""
         return await self._unloading.leave()
 

@@ -5,6 +5,7 @@ Any broker takes any of these requests and forwards it once, to the broker that 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request
@@ -64,15 +65,16 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     @router.post("/brokers/{broker_id}:drain", tags=["cluster"])
     async def drain(broker_id: str, request: Request, force: bool = False) -> Drained:
         """Have a broker transfer all its partitions. It takes none until `:undrain` or its next
-        start, and goes on forwarding requests to the owners. The answer comes when that is done.
+        start, and goes on forwarding requests to the owners. The answer comes when that is done,
+        or its time (`--drain-seconds`) is over: another request continues.
         412 without another broker that takes partitions, unless `force`."""
         refuse_query(request, "force")
         url = elsewhere(broker, broker_id, request)
         if url is not None:
             path = broker_path(broker_id, ":drain?force=true" if force else ":drain")
             return Drained.model_validate(await peers.ask("POST", url, path))
-        not_taken = await broker.drain(force=force)
-        return Drained(broker_id=broker_id, not_taken=not_taken)
+        result = await broker.drain(force=force)
+        return Drained(broker_id=broker_id, **asdict(result))
 
     @router.post("/brokers/{broker_id}:undrain", tags=["cluster"])
     async def undrain(broker_id: str, request: Request) -> Undrained:

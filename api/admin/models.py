@@ -122,10 +122,12 @@ class BrokerDetails(BrokerEntry):
 
 class Drained(BaseModel):
     """The result of a drain. ``not_taken``: partitions that no other broker took over; any broker
-    takes them on request."""
+    takes them on request. ``still_open``: those that this one still has, because the time was over
+    or `:undrain` came; another drain continues."""
 
     broker_id: str
     not_taken: int
+    still_open: int
 
 
 class Undrained(BaseModel):

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Any
 
 import typer
 
-from fencelog.api.console import SERVER, JsonOption, ServerOption, print_table, topic_name
+from fencelog.api.console import (
+    EXIT_ERROR,
+    SERVER,
+    JsonOption,
+    ServerOption,
+    complain,
+    print_table,
+    topic_name,
+)
 
 _KIB = 1024
 
@@ -64,12 +73,19 @@ def drain(
 ) -> None:
     """Have a broker transfer all its partitions to the others.
 
-    It takes none until `undrain`, or until it is started again. Returns when that is done.
+    It takes none until `undrain`, or until it is started again. Returns when that is done, or the
+    broker's --drain-seconds are over: then exit code 1, and another `drain` continues.
     """
-    answer = _ask(server, "POST", f"{_path(broker)}:drain{'?force=true' * force}")
-    typer.echo(f"{broker} is drained")
+    path = f"{_path(broker)}:drain{'?force=true' * force}"
+    answer = _ask(server, "POST", path, timeout_s=math.inf)  # the broker knows how long it takes
+    still_open = answer["still_open"]
+    if not still_open:
+        typer.echo(f"{broker} is drained")
     if answer["not_taken"]:
         typer.echo(f"{answer['not_taken']} partitions wait for their next request")
+    if still_open:
+        complain(f"{broker} is not drained: {still_open} partitions are still there; try again")
+        raise typer.Exit(EXIT_ERROR)
 
 
 def undrain(broker: IdArgument, server: ServerOption = SERVER) -> None:
@@ -105,12 +121,14 @@ def _path(broker: str) -> str:
     return broker_path(broker)
 
 
-def _ask(server: str, method: str, path: str, **options: Any) -> dict[str, Any]:
+def _ask(
+    server: str, method: str, path: str, *, timeout_s: float = 60, **options: Any
+) -> dict[str, Any]:
     from fencelog.api.client.http import ServiceHttp, json_object
     from fencelog.api.processes.lifecycle import run_on_uvloop
 
     async def main() -> dict[str, Any]:
-        service = ServiceHttp([url.strip() for url in server.split(",")], timeout_s=60)
+        service = ServiceHttp([url.strip() for url in server.split(",")], timeout_s=timeout_s)
         try:
             return json_object(await service.request(method, path, **options))
         finally:

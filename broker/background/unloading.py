@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from fencelog.broker.background.balancer import Balancer
@@ -18,6 +20,16 @@ from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DrainResult:
+    """What a drain has left. ``not_taken``: the partitions that no broker accepted: they are free
+    for any. ``still_open``: those that are open here, or on their way, because the time was over or
+    the drain was ended."""
+
+    not_taken: int = 0
+    still_open: int = 0
 
 
 class Unloading:
@@ -36,7 +48,9 @@ class Unloading:
         self._directory = directory
         self._balancer = balancer
         self._timeout_s = timeout_s
-        self._drained: asyncio.Task[int] | None = None
+        self._drained: asyncio.Task[DrainResult] | None = None
+        self._unfinished: set[PartitionSlot] = set()
+        """The partitions that were on their way when the time of the last drain was over."""
         self._is_last = False
 
     async def stop(self) -> None:
@@ -62,26 +76,25 @@ class Unloading:
             await slot.check_free()
         return await slot.transfer(to)
 
-    async def drain(self) -> int:
+    async def drain(self) -> DrainResult:
         """Accept no more partitions, and transfer every open one to another broker; requests are
         served, or find their new owner, meanwhile.
 
-        Return how many no broker accepted, because there is no other or the time was over: those
-        are free for any broker, or still open here. Another call waits for the same drain;
-        ``undrain`` ends it. Never raises FencelogError.
+        Another call waits for the same drain, and continues one whose time was over; ``undrain``
+        ends it. Never raises FencelogError.
         """
-        if self._drained is None:
-            self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")
-        drained = self._drained
-        await asyncio.wait((drained,))
-        if drained.cancelled():
-            return sum(slot.is_here for slot in self._slots.values())
-        return drained.result()
+        return await self._drain_within(self._timeout_s)
 
-    async def leave(self) -> int:
-        """Drain before the broker is closed: it takes partitions never again."""
+    async def leave(self) -> DrainResult:
+        """Drain before the broker is closed: it takes partitions never again. A drain in progress
+        is continued where it ends before the time of this one is over."""
         self._is_last = True
-        return await self.drain()
+        now = asyncio.get_running_loop().time
+        end_s = now() + self._timeout_s
+        result = await self._drain_within(self._timeout_s)
+        if result.still_open and (left_s := end_s - now()) > 0:
+            result = await self._drain_within(left_s)
+        return result
 
     def check_successor(self) -> None:
         """Check that another broker takes partitions. Raises FencelogError(PRECONDITION_FAILED)."""
@@ -102,50 +115,76 @@ class Unloading:
         self._drained.cancel()
         await asyncio.wait((self._drained,))
         self._drained = None
+        self._unfinished.clear()
         self._directory.set_draining(False)
         self._balancer.start()
         self._events.record(EventKind.UNDRAIN)
 
-    async def _drain(self) -> int:
-        here = sum(slot.is_here for slot in self._slots.values())
-        self._events.record(EventKind.DRAIN, is_done=False, partitions=here, not_taken=0)
+    async def _drain_within(self, timeout_s: float) -> DrainResult:
+        """Return the result of the drain in progress, or of a new one if there was none or the
+        last one has left something here."""
+        drained = self._drained
+        if drained is None or (drained.done() and not drained.cancelled() and self._here()):
+            loop = asyncio.get_running_loop()
+            drained = self._drained = loop.create_task(self._drain(timeout_s), name="drain")
+        await asyncio.wait((drained,))
+        if drained.cancelled():
+            return DrainResult(still_open=len(self._here()))
+        return drained.result()
+
+    def _here(self) -> list[PartitionSlot]:
+        """Return the partitions that are open here, being opened, or on their way since a drain."""
+        moving = self._unfinished
+        return [slot for slot in self._slots.values() if slot.is_here or slot in moving]
+
+    async def _drain(self, timeout_s: float) -> DrainResult:
+        count = len(self._here())
+        record = partial(self._events.record, EventKind.DRAIN, partitions=count)
+        record(is_done=False, not_taken=0, still_open=0)
         if self._is_last:
             await self._events.flush()  # before the topic of events may have nobody who takes it
-        not_taken = await self._transfer_all()
-        self._events.record(EventKind.DRAIN, is_done=True, partitions=here, not_taken=not_taken)
+        result = await self._transfer_all(timeout_s)
+        record(is_done=True, not_taken=result.not_taken, still_open=result.still_open)
         if self._is_last and targets(self._directory.own_id, self._directory.views()):
             await self._events.flush()
-        return not_taken
+        return result
 
-    async def _transfer_all(self) -> int:
+    async def _transfer_all(self, timeout_s: float) -> DrainResult:
         self._directory.set_draining()
         await self._balancer.stop()
         tried, not_taken = set[PartitionSlot](), set[PartitionSlot]()
+        unfinished = self._unfinished
 
         async def transfer(slot: PartitionSlot) -> None:
             tried.add(slot)
-            if await slot.transfer() is None:
+            unfinished.add(slot)
+            taker = await slot.transfer()
+            unfinished.discard(slot)
+            if taker is None:
                 not_taken.add(slot)
             else:
                 not_taken.discard(slot)
 
         def left() -> list[PartitionSlot]:
-            """Partitions that are open, or being opened since before the drain began. An opening
-            that begins later is refused."""
+            """Partitions that are open, on their way since an earlier drain, or being opened since
+            before this one began. An opening that begins later is refused."""
             return [
                 slot
                 for slot in self._slots.values()
-                if slot.held_log is not None or (slot.is_here and slot not in tried)
+                if slot.held_log is not None
+                or slot in unfinished
+                or (slot.is_here and slot not in tried)
             ]
 
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 while here := left():
                     await few_at_a_time(transfer, here)
         except TimeoutError:
-            log.warning("%d partitions were not handed over in time", len(left()))
-            return len(not_taken.union(left()))
-        return len(not_taken)
+            still_open = set(left())
+            log.warning("%d partitions were not handed over in time", len(still_open))
+            return DrainResult(len(not_taken - still_open), len(still_open))
+        return DrainResult(len(not_taken))
 
 
 async def few_at_a_time(

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
+import pytest
+
+from fencelog.api.cli import brokers
+from fencelog.api.cli.main import run
 from tests.support.fencelog_cli import complaint, fencelog
 
 
@@ -58,3 +64,19 @@ def test_the_only_broker_is_not_drained_by_mistake(service: str, topic: str) -> 
     again = fencelog("brokers", "undrain", name, "--server", service)
     assert again.stdout.decode().strip() == f"{name} takes partitions"
     assert fencelog("append", topic, "--server", service, stdin=b"y\n").returncode == 0
+
+
+def test_a_drain_that_did_not_end_is_said_to_have_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(
+        _server: str, _method: str, _path: str, *, timeout_s: float = 0.0, **_options: Any
+    ) -> dict[str, Any]:
+        assert timeout_s == math.inf  # a broker may drain for longer than other requests take
+        return {"broker_id": "b", "not_taken": 2, "still_open": 7}
+
+    monkeypatch.setattr(brokers, "_ask", answer)
+    assert run(["brokers", "drain", "b"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "2 partitions wait for their next request\n"
+    assert shown.err == "fencelog: b is not drained: 7 partitions are still there; try again\n"

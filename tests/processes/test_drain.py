@@ -63,7 +63,7 @@ async def move_about(url: str) -> None:
             moved = await http.post(f"{partition}:unload", json={"to": to})
             assert moved.json() == {"partition": 0, "broker_id": to}
         drained = await http.post(f"/v1/brokers/{ids[2]}:drain")
-        assert drained.json() == {"broker_id": ids[2], "not_taken": 0}
+        assert drained.json() == {"broker_id": ids[2], "not_taken": 0, "still_open": 0}
         shown = (await http.get(f"/v1/brokers/{ids[2]}")).json()
         assert (shown["draining"], shown["owned"]) == (True, [])
 

@@ -143,6 +143,9 @@ def _drain(event: Event) -> str:
         return f"drain of {_counted(detail.get('partitions', 0), 'partition')} begun"
     left = detail.get("not_taken", 0)
     rest = f", {_counted(left, 'partition')} not taken by others" if left else ""
+    still_open = detail.get("still_open", 0)
+    if still_open:
+        return f"not drained in time: {_counted(still_open, 'partition')} still there{rest}"
     return f"drained{rest}"
 
 

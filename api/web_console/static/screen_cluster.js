@@ -38,7 +38,7 @@ class Cluster extends View {
     this.outcome.value = verb === 'drain' ? `${id} gives its partitions to others…` : `${id} is asked to take partitions…`;
     try {
       const answer = await (await change('POST', `v1/brokers/${encodeURIComponent(id)}:${verb}`)).json();
-      this.outcome.value = verb === 'undrain' ? `${id} takes partitions again.` : answer.not_taken ? `${id} is drained; ${answer.not_taken} partitions wait for an owner.` : `${id} is drained: others have all its partitions.`;
+      this.outcome.value = verb === 'undrain' ? `${id} takes partitions again.` : answer.still_open ? `${id} is not drained: ${answer.still_open} partitions are still there; drain it again.` : answer.not_taken ? `${id} is drained; ${answer.not_taken} partitions wait for an owner.` : `${id} is drained: others have all its partitions.`;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       this.outcome.value = `${error.isRefused ? 'Refused' : 'Failed'}: ${error.message}.${error.mayHaveEffect ? ' It may go on all the same.' : ''}`;

@@ -136,7 +136,7 @@ async def test_appends_and_reads_go_on_while_a_broker_drains(
             group.create_task(append(machine))
         await asyncio.sleep(0.05)
         drained = await b.http.post("/v1/brokers/a:drain")
-        assert drained.json() == {"broker_id": "a", "not_taken": 0}
+        assert drained.json() == {"broker_id": "a", "not_taken": 0, "still_open": 0}
         await asyncio.sleep(0.05)
         stop.set()
     assert set(statuses) == {201}
@@ -310,14 +310,14 @@ async def test_a_broker_is_drained_if_another_takes_its_partitions(
     assert (refused.status_code, refused.json()["code"]) == (412, "precondition_failed")
     assert "force=true" in refused.json()["detail"]
     forced = await a.http.post("/v1/brokers/a:drain?force=true")
-    assert forced.json() == {"broker_id": "a", "not_taken": 1}
+    assert forced.json() == {"broker_id": "a", "not_taken": 1, "still_open": 0}
     assert (await a.http.get(f"{PARTITION}/messages")).json()["code"] == "draining"
     b = await machines.start("b", fake_bookies)
     for machine in (a, b):  # in person, and by way of another broker
         assert (await machine.http.post("/v1/brokers/a:undrain")).json() == {"broker_id": "a"}
     assert (await a.http.get(f"{PARTITION}/messages")).status_code == 200
     drained = await b.http.post("/v1/brokers/a:drain?force=false")
-    assert drained.json() == {"broker_id": "a", "not_taken": 0}
+    assert drained.json() == {"broker_id": "a", "not_taken": 0, "still_open": 0}
     assert (await b.http.post("/v1/brokers/b:drain")).status_code == 412
     assert (await b.http.post("/v1/brokers/z:undrain")).status_code == 404
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from fencelog.broker.background.unloading import DrainResult
 from fencelog.broker.broker import Broker
 from fencelog.broker.cluster.events_core import EVENTS_TOPIC, Event
 from fencelog.broker.names import TopicName
@@ -157,7 +158,9 @@ async def test_a_transfer_is_a_release(make: BrokerMaker, timeline: Timeline) ->
     a, b = await make("a"), await make("b")
     await a.topics.create(NAME, TopicConfig())
     await a.partition(NAME, 0)
-    assert await a.drain() == 1  # there is no link between them, so b is not asked
+    assert await a.drain() == DrainResult(
+        not_taken=1
+    )  # there is no link between them, so b is not asked
     await b.partition(NAME, 0)
     await a.undrain()
     *_, takeover = await timeline.of("takeover", a, b)
@@ -166,8 +169,8 @@ async def test_a_transfer_is_a_release(make: BrokerMaker, timeline: Timeline) ->
     assert takeover.detail["recovered"] == []
     begun, ended = await timeline.of("drain", a)
     assert begun.topic is None
-    assert begun.detail == {"is_done": False, "partitions": 1, "not_taken": 0}
-    assert ended.detail == {"is_done": True, "partitions": 1, "not_taken": 1}
+    assert begun.detail == {"is_done": False, "partitions": 1, "not_taken": 0, "still_open": 0}
+    assert ended.detail == {"is_done": True, "partitions": 1, "not_taken": 1, "still_open": 0}
     (undrain,) = await timeline.of("undrain", a)
     assert undrain.time_us >= ended.time_us
 

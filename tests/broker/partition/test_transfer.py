@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.broker.background.unloading import DrainResult
 from fencelog.broker.broker import Broker
 from fencelog.broker.cluster.load import BrokerLoad
 from fencelog.broker.config import BalancePolicy
@@ -243,7 +244,7 @@ async def test_a_drained_broker_has_nothing_and_takes_nothing(make: Make, stage:
     await a.topics.create(NAME, TopicConfig(partitions=40))
     logs = [await a.partition(NAME, number) for number in range(40)]
     futures = [log.append_message(Message(b"x")) for log in logs]
-    assert await a.drain() == 0
+    assert await a.drain() == DrainResult()
     assert [future.result().offset for future in futures] == [0] * 40
     owners = await owner_ids(b)
     assert (owners.count("b"), owners.count("c")) == (20, 20)
@@ -262,7 +263,7 @@ async def test_a_drained_broker_has_nothing_and_takes_nothing(make: Make, stage:
     with pytest.raises(FencelogError) as raised:
         await a.take(TopicName.of("shop", "orders"), 0)
     assert raised.value.code in (ErrorCode.NOT_OWNER, ErrorCode.DRAINING)
-    assert await a.drain() == 0
+    assert await a.drain() == DrainResult()
 
 
 async def test_nobody_hands_over_to_a_broker_that_drains(make: Make) -> None:
@@ -280,7 +281,7 @@ async def test_the_last_broker_seals_and_gives_up(make: Make, ledgers: ScriptedL
     await a.topics.create(NAME, TopicConfig(partitions=2))
     for number in range(2):
         await (await a.partition(NAME, number)).append_message(Message(b"x"))
-    assert await a.drain() == 2
+    assert await a.drain() == DrainResult(not_taken=2)
     assert {"close 1", "close 2"} <= set(ledgers.log)
     assert await owner_ids(a) == []
     with pytest.raises(FencelogError) as raised:
@@ -312,7 +313,7 @@ async def test_what_is_being_opened_is_drained_too(make: Make, ledgers: Scripted
     await settle()
     ledgers.create_gate.set()
     await asyncio.wait((opening,))
-    assert await draining == 0
+    assert await draining == DrainResult()
     assert await owner_ids(b) == ["b"]
 
 
@@ -382,7 +383,7 @@ async def test_the_only_broker_is_drained_by_force_only_and_takes_partitions_aga
     assert raised.value.code is ErrorCode.PRECONDITION_FAILED
     assert (await log.append_message(Message(b"x"))).offset == 0
     await a.undrain()
-    assert await a.drain(force=True) == 1
+    assert await a.drain(force=True) == DrainResult(not_taken=1)
     for _ in range(2):
         await a.undrain()
         assert (await a.partition(NAME, 0)).tail_offset == 1
@@ -394,7 +395,7 @@ async def test_the_only_broker_is_drained_by_force_only_and_takes_partitions_aga
         await a.drain(force=False)
     await b.undrain()
     await settle()
-    assert await a.drain(force=False) == 0
+    assert await a.drain(force=False) == DrainResult()
     assert await owner_ids(a) == ["b"]
 
 

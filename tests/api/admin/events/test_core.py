@@ -139,6 +139,10 @@ def test_filters(query: EventQuery, matches: bool) -> None:
             event("drain", topic=None, detail={"is_done": True, "partitions": 4, "not_taken": 1}),
             "b: drained, 1 partition not taken by others",
         ),
+        (
+            event("drain", topic=None, detail={"is_done": True, "not_taken": 1, "still_open": 2}),
+            "b: not drained in time: 2 partitions still there, 1 partition not taken by others",
+        ),
         (event("undrain", topic=None), "b: takes partitions again"),
         (
             event("owner_unreachable", detail={"owner": "a", "url": "http://a"}),
