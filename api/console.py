@@ -87,6 +87,8 @@ _STDERR = 2
 PIPED_COLUMNS = 10_000
 """The width of a table that no terminal shows: nothing is cut, nor wrapped."""
 
+MAX_DIGITS = 20
+
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_UNKNOWN = 3
@@ -94,6 +96,7 @@ EXIT_UNKNOWN = 3
 
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 def keep_standard_descriptors() -> None:
@@ -163,9 +166,22 @@ def topic_name(name: str) -> str:
 def ask_first(what: str, yes: bool) -> None:
     """Ask the person at the terminal before something is lost. A script, which has none, was
     written to do it."""
-    if not yes and is_typed_in() and not typer.confirm(f"{what} Go on?", err=True):
+    if yes or not is_typed_in():
+        return
+    try:
+        is_wanted, code = typer.confirm(f"{what} Go on?", err=True), EXIT_ERROR
+    except typer.Abort:  # Ctrl-C, or Ctrl-D
+        typer.echo(err=True)
+        is_wanted, code = False, EXIT_INTERRUPTED
+    if not is_wanted:
         complain("nothing is done")
-        raise typer.Exit(EXIT_ERROR)
+        raise typer.Exit(code)
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a whole number without a sign, in ASCII digits and no more of them
+    than 64 bits have."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def told(created: bool) -> str:

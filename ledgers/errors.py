@@ -144,12 +144,21 @@ class FencelogError(Exception):
         self.code = code
         self.detail = detail
         self.extra: dict[str, Any] = extra
+        self.is_read = False
+        """True of a request that only reads: it had no effect, whatever its code says."""
+
+    @property
+    def may_have_effect(self) -> bool:
+        """Tell whether the failed request may have done something."""
+        return self.code.effects is Effects.MAYBE and not self.is_read
 
 
 def copy_of(error: FencelogError) -> FencelogError:
     """Return a new exception of the same error: one object that is raised twice would collect the
     tracebacks of both."""
-    return FencelogError(error.code, error.detail, **error.extra)
+    copy = FencelogError(error.code, error.detail, **error.extra)
+    copy.is_read = error.is_read
+    return copy
 
 
 def prefix_bookie(bookie_id: str, detail: str) -> str:

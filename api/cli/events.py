@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,23 +84,33 @@ def events(
 
 
 async def _show(client: FencelogClient, query: Json, *, follow: bool, as_json: bool) -> None:
-    """Print a page; then what follows it, until there is no more, or for ever."""
-    page = await _page(client, query, as_json=as_json)
+    """Print a page; then what follows it, until there is no more, or for ever.
+
+    That there is no service has to be said at once; later requests are repeated through an outage,
+    those that follow one of any length."""
+    from fencelog.api.client.retry import RETRY_S, retry_idempotent
+
+    page = await _page(client, query)
+    _print(page, as_json=as_json)
     if "after" not in query and not follow:
         return
     while True:
         asked = query | {"limit": PAGE, "after": page["newer"]}
-        page = await _page(client, asked | ({"wait": WAIT_S} if follow else {}), as_json=as_json)
+        request = partial(_page, client, asked | ({"wait": WAIT_S} if follow else {}))
+        page = await retry_idempotent(request, timeout_s=None if follow else RETRY_S)
+        _print(page, as_json=as_json)
         if not follow and page["newer"] == asked["after"]:
             return
 
 
-async def _page(client: FencelogClient, query: Json, *, as_json: bool) -> Json:
-    """Return a page that is printed."""
-    page = await client.get_object(PATH, params=query, extra_wait_s=float(query.get("wait", 0)))
+async def _page(client: FencelogClient, query: Json) -> Json:
+    wait_s = float(query.get("wait", 0))
+    return await client.get_object(PATH, params=query, extra_wait_s=wait_s)
+
+
+def _print(page: Json, *, as_json: bool) -> None:
     for event in page["events"]:
         typer.echo(json.dumps(event) if as_json else line(event))
-    return page
 
 
 def line(event: Json) -> str:

@@ -15,8 +15,14 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, complain, keep_standard_descriptors
-from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.api.console import (
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_UNKNOWN,
+    complain,
+    keep_standard_descriptors,
+)
+from fencelog.ledgers.errors import FencelogError
 
 # httpx imports its own command line too, and with it two libraries for colours, where they are
 # there: a fifth of what most commands take. Without it, it works the same.
@@ -96,7 +102,13 @@ def _explain(error: Exception) -> int:
             return error.exit_code
         case FencelogError():
             complain(error.detail)
-            return EXIT_UNKNOWN if error.code.effects is Effects.MAYBE else EXIT_ERROR
+            return EXIT_UNKNOWN if error.may_have_effect else EXIT_ERROR
+        case typer.Abort():  # a question was answered with Ctrl-C or Ctrl-D
+            typer.echo(err=True)
+            return EXIT_INTERRUPTED
+        case TimeoutError() if not str(error):
+            complain("a part of the command took too long")
+            return EXIT_ERROR
         case OSError():
             complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
             return EXIT_ERROR

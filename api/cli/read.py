@@ -16,6 +16,7 @@ from fencelog.api.console import (
     TopicArgument,
     bytes_out,
     ending_with_its_reader,
+    is_number,
     topic_name,
 )
 
@@ -76,7 +77,7 @@ def read(
     from fencelog.api.streams.read_lines import ReadLinesOptions, read_lines
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-    if start not in ("earliest", "latest") and not (start.isascii() and start.isdigit()):
+    if start not in ("earliest", "latest") and not is_number(start):
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"--from is earliest, latest or an offset, not {start!r}"
         )
@@ -100,7 +101,7 @@ def time_us(text: str, option: str = "--from-time") -> int:
     FencelogError(BAD_REQUEST)."""
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-    if text.isascii() and text.isdigit():
+    if is_number(text):
         return int(text)
     try:
         time = datetime.fromisoformat(text)

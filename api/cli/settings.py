@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -24,18 +25,33 @@ SetOption = Annotated[
 ]
 
 
-def parse_settings(given: Sequence[str] | None) -> dict[str, Any]:
-    """Parse settings. Values are numbers, true, false and null, and otherwise text."""
-    settings: dict[str, Any] = {}
+def parse_settings(given: Sequence[str] | None, **options: Any) -> dict[str, Any]:
+    """Parse settings. Values are numbers, true, false and null, and otherwise text. ``options``:
+    those that have options of their own, None where that is not given. Raises BadParameter, also
+    for a setting that is given twice."""
+    settings = {name: value for name, value in options.items() if value is not None}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="'--set'")
+            raise _refused(f"{text!r} is not NAME=VALUE")
+        if name in settings:
+            raise _refused(f"{name} is given twice")
         try:
-            settings[name] = json.loads(value)
-        except ValueError:
+            settings[name] = json.loads(value, parse_float=_finite, parse_constant=_finite)
+        except (ValueError, RecursionError):
             settings[name] = value
     return settings
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON. Raises BadParameter for what JSON has none for."""
+    if not math.isfinite(number := float(text)):
+        raise _refused(f"{text} is no number that a setting can be")
+    return number
+
+
+def _refused(why: str) -> typer.BadParameter:
+    return typer.BadParameter(why, param_hint="'--set'")
 
 
 def show_json(value: Any) -> None:

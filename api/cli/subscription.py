@@ -11,6 +11,7 @@ import typer
 
 from fencelog.api.cli.read import Output
 from fencelog.api.console import (
+    EXIT_ERROR,
     SERVER,
     FollowOption,
     LimitOption,
@@ -20,6 +21,7 @@ from fencelog.api.console import (
     ask_first,
     bytes_out,
     ending_with_its_reader,
+    is_number,
     told,
     topic_name,
 )
@@ -78,7 +80,7 @@ def create(
             name,
             subscription,
             type=None if kind is None else kind.value,
-            start={"offset": int(start)} if start and start.isdigit() else start,
+            start={"offset": int(start)} if start and is_number(start) else start,
             lease_ms=lease_ms,
             max_deliveries=max_deliveries,
             dead_letter_topic=topic_name(dead_letter_topic) if dead_letter_topic else None,
@@ -170,7 +172,10 @@ def ack(
     ] = None,
     server: ServerOption = SERVER,
 ) -> None:
-    """Acknowledge messages; they are never delivered again."""
+    """Acknowledge messages; they are never delivered again.
+
+    Exit code 1 where an ack id is stale: a seek has moved the subscription since, and the message
+    is not acknowledged by it."""
     name = topic_name(topic)
 
     async def ask(client: FencelogClient) -> list[str]:
@@ -179,8 +184,13 @@ def ack(
 
     if not ack_ids and not through:
         raise _bad("name messages to acknowledge, by their ack ids or with --through")
-    for stale in _ask(server, ask):
-        typer.echo(f"{stale} is stale")
+    stale = _ask(server, ask)
+    for each in stale:
+        typer.echo(f"{each} is stale")
+    if stale:
+        given = {*(ack_ids or ()), *(through or ())}
+        typer.echo(f"acknowledged {len(given.difference(stale))} of {len(given)}")
+        raise typer.Exit(EXIT_ERROR)
     typer.echo("acknowledged")
 
 
@@ -226,8 +236,10 @@ def _places(texts: list[str] | None, option: str) -> dict[int, int]:
     places = {}
     for text in texts or ():
         partition, _, offset = text.partition(":")
-        if not (partition.isdigit() and offset.isdigit()):
+        if not (is_number(partition) and is_number(offset)):
             raise _bad(f"{option} is PARTITION:OFFSET, not {text!r}")
+        if int(partition) in places:
+            raise _bad(f"{option} names partition {int(partition)} twice")
         places[int(partition)] = int(offset)
     return places
 

@@ -47,17 +47,20 @@ def create(
 ) -> None:
     """Create a topic; that it is there with the same settings is no error."""
     name = topic_name(topic)
-    others = parse_settings(settings)
+    config = parse_settings(
+        settings,
+        partitions=partitions,
+        ensemble_size=ensemble,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
+    )
+    for other in ("allow_missing_bookies", "self", "topic"):  # what the request has beside them
+        if other in config:
+            raise typer.BadParameter(f"{other} is no setting", param_hint="'--set'")
     created = ask(
         server,
         lambda client: client.create_topic(
-            name,
-            allow_missing_bookies=allow_missing_bookies,
-            partitions=partitions,
-            ensemble_size=ensemble,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            **others,
+            name, allow_missing_bookies=allow_missing_bookies, **config
         ),
     )
     typer.echo(f"topic {name} {told(created['created'])}")

@@ -38,9 +38,9 @@ def update(
     server: ServerOption = SERVER,
 ) -> None:
     """Change settings of a topic, or raise the number of its partitions."""
-    changes = parse_settings(settings)
+    changes = parse_settings(settings, partitions=partitions)
     name = topic_name(topic)
-    changed = ask(server, lambda client: client.update_topic(name, changes, partitions=partitions))
+    changed = ask(server, lambda client: client.update_topic(name, changes))
     show_json({"partitions": changed["partitions"], "settings": changed["settings"]})
 
 

@@ -40,6 +40,8 @@ than a broker can be silent and remain the owner of anything."""
 
 _KEEP_ALIVE_PROBES = 2
 
+_READS = ("GET", "HEAD")
+
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
@@ -132,12 +134,12 @@ class ServiceHttp:
             raise FencelogError(ErrorCode.BAD_REQUEST, what) from error
         except httpx.TransportError as error:
             what = f"{server} did not answer: {error or type(error).__name__}"
-            raise FencelogError(lost, what) from error
+            raise _of_request(method, FencelogError(lost, what)) from error
         finally:
             if not is_served:  # also if the caller has waited for long enough
                 self._owners.forget(place)
         if not is_served:
-            raise error_from_answer(answer)
+            raise _of_request(method, error_from_answer(answer))
         self._owners.note(place, answer.headers.get(OWNER))
         return answer
 
@@ -170,6 +172,12 @@ def _timeouts(timeout_s: float, connect_s: float) -> httpx.Timeout:
     return httpx.Timeout(timeout_s, connect=connect_s)
 
 
+def _of_request(method: str, error: FencelogError) -> FencelogError:
+    """Return the error of a request, which says whether that only reads."""
+    error.is_read = method in _READS
+    return error
+
+
 def error_from_answer(answer: httpx.Response) -> FencelogError:
     """Return the FencelogError that a problem document (RFC 9457) carries.
 
@@ -189,12 +197,15 @@ def error_from_answer(answer: httpx.Response) -> FencelogError:
 
 def json_object(answer: httpx.Response) -> dict[str, Any]:
     """Return an answer's body. Raises FencelogError(INTERNAL) if it is no JSON object."""
+    method = answer.request.method
     try:
         value = json.loads(answer.content)
     except ValueError as error:
-        raise FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON") from error
+        none = FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON")
+        raise _of_request(method, none) from error
     if not isinstance(value, dict):
-        raise FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON object")
+        none = FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON object")
+        raise _of_request(method, none)
     return value
 
 

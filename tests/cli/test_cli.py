@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,13 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 from fencelog.api.cli import main as cli
-from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
+from fencelog.api.console import (
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_UNKNOWN,
+    EXIT_USAGE,
+)
 from fencelog.api.processes.bookie_main import BookieProcessConfig
 from fencelog.api.processes.lifecycle import Running
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 from tests.support.fencelog_cli import complaint, fencelog
 
 NOBODY = "http://127.0.0.1:9"
@@ -71,12 +80,21 @@ def test_a_wrong_command_line_is_one_line(
     assert captured.err.count("\n") == 1
 
 
+def _of_read(error: FencelogError) -> FencelogError:
+    error.is_read = True
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no topic\na/b"), EXIT_ERROR),
         (FencelogError(ErrorCode.APPEND_UNKNOWN, "there is no\ntopic a/b"), EXIT_UNKNOWN),
+        (_of_read(FencelogError(ErrorCode.REQUEST_TIMEOUT, "there is no\ntopic")), EXIT_ERROR),
+        (copy_of(_of_read(FencelogError(ErrorCode.INTERNAL, "no topic"))), EXIT_ERROR),
+        (FencelogError(ErrorCode.REQUEST_TIMEOUT, "there is no\ntopic"), EXIT_UNKNOWN),
         (OSError(2, "there is no topic a/b"), EXIT_ERROR),
+        (TimeoutError(), EXIT_ERROR),
     ],
 )
 def test_the_exit_code_says_what_may_be_concluded(
@@ -90,7 +108,9 @@ def test_the_exit_code_says_what_may_be_concluded(
 
     monkeypatch.setattr(cli, "application", fail)
     assert cli.run([]) == code
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.removeprefix("fencelog:").strip()
 
 
 def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +241,36 @@ def test_what_destroys_asks_at_a_terminal(
         assert (f"cannot reach {NOBODY}" in err) is goes_on
         assert ("fencelog: nothing is done" in err) is not goes_on
         assert ("Go on? [y/N]" in err) is not bool(options)
+    monkeypatch.setattr("sys.stdin", Terminal(""))  # Ctrl-D
+    assert cli.run(command) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err.endswith("Go on? [y/N]:\nfencelog: nothing is done\n")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert cli.run(command) == EXIT_ERROR
     assert f"cannot reach {NOBODY}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [typer.Abort(), KeyboardInterrupt()])
+def test_a_bench_that_is_interrupted_has_not_succeeded(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fencelog.api.bench.main.measure_limits", interrupted)
+    assert cli.run(["bench", "http", "--data", str(tmp_path)]) == EXIT_INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_ends_a_bench_that_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def told_to_stop(*_given: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(30)
+
+    former = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("fencelog.api.bench.main.measure_limits", lambda *_given: None)
+    monkeypatch.setattr("fencelog.api.bench.http.measure_http", told_to_stop)
+    assert cli.run(["bench", "http", "--data", str(tmp_path)]) == EXIT_TERMINATED
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is former

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.api.cli.events import line, moment_us
+from fencelog.api.cli.events import _show, line, moment_us
 from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -97,3 +97,44 @@ def test_what_is_wrong_is_said(service: str) -> None:
     done = fencelog("events", "--kind", "eclipse", "--server", service)
     assert done.returncode == 1
     assert "kind is some of takeover, " in complaint(done)
+
+
+class Outage:
+    """A service that does not answer every other request."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def get_object(
+        self, _path: str, *, params: dict[str, Any], extra_wait_s: float
+    ) -> dict[str, Any]:
+        assert extra_wait_s == params.get("wait", 0)
+        self.asked.append(params)
+        if len(self.asked) % 2 == 0:
+            raise FencelogError(ErrorCode.REQUEST_TIMEOUT, "the owner is gone")
+        if len(self.asked) > 6:
+            raise FencelogError(ErrorCode.INTERNAL, "that is all")
+        event = {"time_us": 0, "kind": "roll", "summary": f"event {len(self.asked)}"}
+        return {"events": [event], "newer": len(self.asked)}
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_what_is_shown_goes_on_after_an_outage(
+    follow: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service: Any = Outage()
+    with pytest.raises(FencelogError, match="that is all"):
+        await _show(service, {"after": 0}, follow=follow, as_json=False)
+    assert re.findall(r"event \d", capsys.readouterr().out) == ["event 1", "event 3", "event 5"]
+    assert [params["after"] for params in service.asked] == [0, 1, 1, 3, 3, 5, 5]
+
+
+async def test_that_there_is_no_service_is_said_at_once() -> None:
+    class Nobody:
+        async def get_object(self, _path: str, **_options: Any) -> dict[str, Any]:
+            raise FencelogError(ErrorCode.NO_OWNER, "cannot reach it")
+
+    nobody: Any = Nobody()
+    async with asyncio.timeout(1):
+        with pytest.raises(FencelogError, match="cannot reach it"):
+            await _show(nobody, {}, follow=True, as_json=False)

@@ -12,6 +12,7 @@ import pytest
 from fencelog.api.cli.main import run
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import fencelog_command
+from tests.support.fencelog_cli import fencelog
 from tests.support.until import PATIENCE_S
 
 
@@ -75,8 +76,14 @@ def test_from_creation_to_deletion(cli: Cli, service: str, topic: str) -> None:
     assert (shown["type"], shown["partitions"][0]["acked_to"]) == ("failover", 3)
     moved = cli("seek", topic, "s", "--offset", "0:2")
     assert moved == "partition 0 goes on at offset 2\n"
-    stale = cli("ack", topic, "s", first["ack_id"])
-    assert stale == f"{first['ack_id']} is stale\nacknowledged\n"
+    acknowledging = ("subscription", "ack", topic, "s", first["ack_id"], second["ack_id"])
+    stale = fencelog(*acknowledging, "--server", service)
+    assert stale.returncode == 1
+    assert set(stale.stdout.decode().splitlines()) == {
+        f"{first['ack_id']} is stale",
+        f"{second['ack_id']} is stale",
+        "acknowledged 0 of 2",
+    }
     assert cli("pull", topic, "s", "--ack", "--consumer", "c") == "three\n"
     assert cli("replay", topic, "s") == "replayed 0 dead letters\n"
     assert cli("delete", topic, "s") == f"subscription s of {topic} is deleted\n"
@@ -108,6 +115,9 @@ def test_mistakes_are_explained(cli: Cli, topic: str) -> None:
         (("ack", topic, "s"), "name messages"),
         (("ack", topic, "s", "--through", "3"), "ack id '3' is none"),
         (("seek", topic, "s", "--offset", "3"), "PARTITION:OFFSET"),
+        (("seek", topic, "s", "--offset", "0:²"), "PARTITION:OFFSET"),
+        (("seek", topic, "s", "--offset", "0:1", "--offset", "00:2"), "partition 0 twice"),
+        (("create", topic, "other", "--from", "²"), "start"),
         (("seek", topic, "s"), "exactly one of"),
         (("seek", topic, "s", "--to", "there"), "$.to"),
         (("pull", topic, "missing"), "no subscription missing"),

@@ -62,6 +62,27 @@ def test_mistakes_are_named(service: str, topic: str) -> None:
         assert words in complaint(done)
 
 
+def test_a_setting_may_be_given_in_either_way_and_once(service: str) -> None:
+    name = "cli/either-way"
+    created = ("topic", "create", name, "--set", "partitions=3", "--set", "ack_quorum=1")
+    said(service, *created, "--write-quorum", "1", "--ensemble", "1")
+    shown_partitions = shown(service, "topic", "show", name)["partitions"]
+    assert shown_partitions == 3
+    for arguments, words in (
+        (("topic", "create", name, "--set", "partitions=3", "--partitions", "3"), "given twice"),
+        (("topic", "update", name, "--set", "partitions=4", "--partitions", "5"), "given twice"),
+        (("topic", "create", name, "--set", "ttl_ms=1", "--set", "ttl_ms=2"), "given twice"),
+        (("topic", "create", name, "--set", "topic=x"), "topic is no setting"),
+        (("topic", "create", name, "--set", "allow_missing_bookies=true"), "is no setting"),
+        (("topic", "create", name, "--set", "ttl_ms=NaN"), "NaN is no number"),
+        (("topic", "update", name, "--set", "ttl_ms=-Infinity"), "-Infinity is no number"),
+        (("namespace", "set", "cli", "--set", "ttl_ms=1e999"), "1e999 is no number"),
+        (("namespace", "set", "cli", "--set", "ttl_ms=[NaN]"), "NaN is no number"),
+    ):
+        done = fencelog(*arguments, "--server", service)
+        assert (done.returncode, words in complaint(done)) == (2, True)
+
+
 def test_a_topic_is_trimmed_looked_at_and_ended(service: str, topic: str) -> None:
     assert fencelog("append", topic, "--server", service, stdin=b"a\nb\nc\n").returncode == 0
     trimmed = said(service, "topic", "trim", topic, "0", "--before", "2")

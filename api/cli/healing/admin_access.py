@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Json = dict[str, Any]
 
+OUTAGE_S = 60.0
+"""The longest outage that ends no command which waits for self-healing."""
+
 OptionalMetadata = Annotated[
     str | None,
     typer.Option("--metadata", metavar="URL", help="Of the cluster; else --server is asked."),
@@ -75,6 +78,14 @@ class RemoteAdmin:
 
     async def _ask(self, method: str, path: str, **options: Any) -> Json:
         return await self._client.change_object(method, f"/v1/admin/{path}", **options)
+
+
+async def look(request: Callable[[], Awaitable[T]]) -> T:
+    """Return the answer to a request about work that goes on by itself, also while the service or
+    the metadata store is away for a moment. Raises FencelogError."""
+    from fencelog.api.client.retry import retry_idempotent
+
+    return await retry_idempotent(request, timeout_s=OUTAGE_S)
 
 
 def with_admin(

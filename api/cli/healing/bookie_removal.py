@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, with_admin
+from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, look, with_admin
 from fencelog.api.cli.healing.under_replicated import WaitOption
 from fencelog.api.console import (
     EXIT_ERROR,
@@ -57,6 +57,8 @@ def decommission(
     command. Refused where the others could not hold everything. --no-wait: return at once. Exit
     code 1 where it is cancelled meanwhile.
     """
+    if cancel and status:
+        raise typer.BadParameter("either of them", param_hint="'--cancel' / '--status'")
     if not cancel and not status:
         ask_first(f"Bookie {bookie} will be out of the cluster, and its data void.", yes)
 
@@ -115,15 +117,17 @@ async def _until_over(admin: Admin, job: dict[str, Any]) -> dict[str, Any]:
     Raises FencelogError: METADATA_CONFLICT where the bookie stays."""
     import anyio
 
-    from fencelog.api.cli.healing.progress import progress_line
+    from fencelog.api.cli.healing.progress import progress_line, standstill
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
     bookie, failed = job["bookie_id"], 0
-    async with progress_line(lambda: _said(job)):
+    why: str | None = None
+    async with progress_line(lambda: f"bookie {bookie} waits: {why}" if why else _said(job)):
         while job["phase"] not in ("drained", "cancelling"):
             await anyio.sleep(POLL_S)
             try:
                 job, failed = await admin.decommission(bookie), 0
+                why = standstill(await admin.status(), needs_auditor=True)
             except FencelogError as error:
                 if error.code is ErrorCode.NOT_FOUND and "has_cookie" in error.extra:
                     # Its node goes at the end of a decommission, and of one that is cancelled.
@@ -153,10 +157,10 @@ async def _until_named_nowhere(admin: Admin, bookie: str, total: int) -> int:
     async with progress_line(lambda: f"{left:,} of {total:,} ledgers are left"):
         while left:
             await anyio.sleep(POLL_S)
-            left = await _marks_of(admin, bookie)
+            left = await look(lambda: _marks_of(admin, bookie))
             if not left:  # what was missed is marked
                 try:
-                    found = await admin.recover(bookie)
+                    found = await look(lambda: admin.recover(bookie))
                 except FencelogError as error:  # without a cookie it is unknown by now
                     if "unreadable" not in error.extra:
                         raise

@@ -69,6 +69,11 @@ def check(
     What lacks something is looked at again before it is reported. Without --metadata the auditor of
     a running service checks. Exit code 1 for a violation, 2 if the cluster could not be checked.
     """
+    if metadata is None and (repeats is not None or repeat_delay_ms is not None):
+        raise typer.BadParameter(
+            "the auditor checks by its own settings: it needs --metadata",
+            param_hint="'--repeats' / '--repeat-delay-ms'",
+        )
     try:
         if metadata is None:
             shown = with_admin(None, server, _check_by_auditor)

@@ -50,6 +50,18 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def standstill(status: Mapping[str, Any], *, needs_auditor: bool) -> str | None:
+    """Return why self-healing does nothing now, for a person; None: it works. ``needs_auditor``:
+    of work that the auditor does, else of what any worker does."""
+    if not status["is_enabled"]:
+        return "self-healing is off; `fencelog autorecovery on` turns it on"
+    if needs_auditor and status["auditor"] is None:
+        return "there is no auditor: no autorecovery runs, or one is about to be elected"
+    if not needs_auditor and not status["processes"]:
+        return "no autorecovery runs"
+    return None
+
+
 def waiting_text(waiting: Mapping[str, Any]) -> str:
     """Return why a repair waits, for a person: with the entries of which there is no copy, if that
     is the reason."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, with_admin
+from fencelog.api.cli.healing.admin_access import OptionalMetadata, RemoteAdmin, look, with_admin
 from fencelog.api.console import EXIT_ERROR, SERVER, JsonOption, ServerOption, complain
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ async def made_checks(admin: Admin, names: list[str]) -> dict[str, Any]:
     async with progress_line(lambda: state):
         while set(found["requested"]) & set(names):
             await anyio.sleep(POLL_S)
-            state = await _auditor_state(admin)
-            found = await admin.checks()
+            state = await look(lambda: _auditor_state(admin))
+            found = await look(admin.checks)
     return found
 
 
@@ -204,21 +204,22 @@ async def until_unmarked(admin: Admin, ledger_id: int) -> list[str] | None:
     metadata names then, None if it was deleted. Raises FencelogError."""
     import anyio
 
-    from fencelog.api.cli.healing.progress import progress_line, waiting_text
+    from fencelog.api.cli.healing.progress import progress_line, standstill, waiting_text
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-    state = f"ledger {ledger_id}: waiting for a worker"
-    async with progress_line(lambda: state):
+    why = " for a worker"
+    async with progress_line(lambda: f"ledger {ledger_id} waits{why}"):
         while True:
             try:
-                await admin.mark(ledger_id)
+                await look(lambda: admin.mark(ledger_id))
             except FencelogError as error:
                 if error.code is not ErrorCode.NOT_FOUND or "bookies" not in error.extra:
                     raise
                 bookies: list[str] | None = error.extra["bookies"]
                 return bookies
-            for process in (await admin.status())["processes"]:
-                for waiting in process["worker"]["waiting"]:
-                    if waiting["ledger_id"] == ledger_id:
-                        state = f"ledger {ledger_id} waits: {waiting_text(waiting)}"
+            status = await look(admin.status)
+            named = (w for process in status["processes"] for w in process["worker"]["waiting"])
+            reasons = [waiting_text(w) for w in named if w["ledger_id"] == ledger_id]
+            still = standstill(status, needs_auditor=False)
+            why = f": {still or reasons[-1]}" if still or reasons else " for a worker"
             await anyio.sleep(POLL_S)

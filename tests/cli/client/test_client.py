@@ -127,6 +127,19 @@ async def test_a_read_that_is_not_answered_may_be_repeated() -> None:
         with pytest.raises(FencelogError) as raised:
             await client.topic("orders")
     assert raised.value.code is ErrorCode.REQUEST_TIMEOUT
+    assert not raised.value.may_have_effect
+
+
+async def test_a_read_has_no_effect_whatever_it_is_answered() -> None:
+    for status in ("500 Oh", "200 OK"):
+        async with server(replying(status, "no JSON")) as url, FencelogClient(url) as client:
+            with pytest.raises(FencelogError) as raised:
+                await client.topic("orders")
+        assert (raised.value.code, raised.value.may_have_effect) == (ErrorCode.INTERNAL, False)
+        async with server(replying(status, "no JSON")) as url, FencelogClient(url) as client:
+            with pytest.raises(FencelogError) as raised:
+                await client.create_topic("orders")
+        assert (raised.value.code, raised.value.may_have_effect) == (ErrorCode.INTERNAL, True)
 
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencelog.api.admin.autorecovery import AutorecoveryAdmin
 from fencelog.api.cli import main as cli
 from fencelog.api.processes.autorecovery import AutorecoveryConfig, serving_autorecovery
 from fencelog.bookie.auditor.auditor import AuditorConfig
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.registration import BOOKIES_PATH
 from fencelog.ledgers.rpc.bookie_directory import bookie_registration
@@ -108,4 +112,31 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what another task brings about."""
     async with asyncio.timeout(20):
         while not await holds():  # noqa: ASYNC110 - a condition without an event
+            await asyncio.sleep(0.02)
+
+
+def fail_at_times(monkeypatch: pytest.MonkeyPatch, *looks: str) -> Counter[str]:
+    """Have each of these requests fail every other time, from its second look on; count them."""
+    failed = Counter[str]()
+
+    def at_times(name: str) -> None:
+        works, calls = getattr(AutorecoveryAdmin, name), count()
+
+        async def look(*args: Any, **options: Any) -> Any:
+            if next(calls) % 2 == 1:
+                failed[name] += 1
+                raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
+            return await works(*args, **options)
+
+        monkeypatch.setattr(AutorecoveryAdmin, name, look)
+
+    for name in looks:
+        at_times(name)
+    return failed
+
+
+async def until_said(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    """Wait until a command that runs says this on stderr."""
+    async with asyncio.timeout(20):
+        while words not in capsys.readouterr().err:  # noqa: ASYNC110 - a thread does it
             await asyncio.sleep(0.02)

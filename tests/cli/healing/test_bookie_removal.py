@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencelog.api.admin.autorecovery import AutorecoveryAdmin
-from fencelog.api.console import EXIT_ERROR
+from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.bookie.auditor.decommission import DECOMMISSIONS_PATH, Decommissions
 from fencelog.bookie.auditor.decommission_core import Phase
 from fencelog.bookie.identity.cookie_registry import COOKIES_PATH
@@ -22,11 +22,13 @@ from fencelog.ledgers.rpc.bookie_directory import bookie_registration
 from tests.cli.healing.healing_stage import (
     Run,
     closed_ledger,
+    fail_at_times,
     has_no_cookie,
     healing,
     is_read_only,
     named,
     until,
+    until_said,
 )
 from tests.support.local_cluster import LocalCluster
 from tests.support.metadata_nodes import overwrite, remove
@@ -185,3 +187,41 @@ async def test_metadata_that_cannot_be_read_may_name_a_bookie_that_is_recovered(
     assert await run("bookie", "recover", bookie, "--json") == EXIT_ERROR
     shown = json.loads(capsys.readouterr().out)
     assert shown == {"bookie_id": bookie, "ledgers": 0, "unreadable": 1, "is_done": False}
+
+
+async def test_an_outage_of_a_moment_ends_no_recovery(
+    cluster: LocalCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bookie = await closed_ledger(cluster)
+    await remove(cluster.store, f"{BOOKIES_PATH}/{bookie}")
+    await cluster.kill(bookie)
+    failed = fail_at_times(monkeypatch, "recover", "underreplicated")
+    async with healing(cluster):
+        assert await run("bookie", "recover", bookie) == 0
+    assert min(failed["recover"], failed["underreplicated"]) > 0
+
+
+async def test_that_nobody_carries_a_decommission_on_is_said_while_a_command_waits(
+    cluster: LocalCluster,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("fencelog.api.cli.healing.progress._PROGRESS_S", 0.02)
+    deciding = await begun(cluster, run, "b1")
+    await until_said(capsys, "bookie b1 waits: there is no auditor")
+    assert await run("autorecovery", "off") == 0
+    await until_said(capsys, "bookie b1 waits: self-healing is off")
+    await Decommissions(cluster.store).cancel("b1", cluster)
+    assert await deciding == EXIT_ERROR
+
+
+async def test_a_decommission_is_either_cancelled_or_looked_at(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deciding = await begun(cluster, run, "b1")
+    assert await run("bookie", "decommission", "b1", "--cancel", "--status") == EXIT_USAGE
+    assert "either of them" in capsys.readouterr().err
+    assert await Decommissions(cluster.store).get("b1") is not None
+    await Decommissions(cluster.store).cancel("b1", cluster)
+    assert await deciding == EXIT_ERROR

@@ -178,3 +178,11 @@ def test_the_auditor_of_a_service_checks(service: str) -> None:
     done = fencelog("check", "--server", service)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(b"no violation\n")
+
+
+@pytest.mark.parametrize("option", ["--repeats", "--repeat-delay-ms"])
+def test_the_auditor_is_not_told_how_to_repeat(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["check", option, "5", "--server", "http://127.0.0.1:1"]) == EXIT_USAGE
+    assert "it needs --metadata" in capsys.readouterr().err

@@ -9,7 +9,14 @@ import pytest
 
 from fencelog.api.console import EXIT_ERROR
 from fencelog.bookie.replication.store import Cause, UnderReplicatedLedgers
-from tests.cli.healing.healing_stage import Run, closed_ledger, healing, named
+from tests.cli.healing.healing_stage import (
+    Run,
+    closed_ledger,
+    fail_at_times,
+    healing,
+    named,
+    until_said,
+)
 from tests.support.local_cluster import LocalCluster
 from tests.support.until import until_found
 
@@ -126,3 +133,37 @@ async def test_a_ledger_that_is_deleted_before_its_repair(
     await UnderReplicatedLedgers(cluster.store).withdraw(ledger_id, bookie, Cause.DECOMMISSION)
     assert await waiting == 0
     assert capsys.readouterr().out == f"ledger {ledger_id} was deleted meanwhile\n"
+
+
+async def test_an_outage_of_a_moment_ends_no_command_that_waits(
+    cluster: LocalCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger_id, bookie = await closed_ledger(cluster)
+    failed = fail_at_times(monkeypatch, "mark", "status", "checks")
+    replacing = asyncio.create_task(run("ledger", "replace-bookie", str(ledger_id), bookie))
+    await until_found(lambda: UnderReplicatedLedgers(cluster.store).get(ledger_id))
+    while min(failed["mark"], failed["status"]) == 0:  # noqa: ASYNC110 - a thread does it
+        await asyncio.sleep(0.02)
+    async with healing(cluster):
+        assert await replacing == 0
+        while not failed["checks"]:
+            assert await run("ledger", "audit", "cluster") == 0
+
+
+async def test_that_nobody_repairs_is_said_while_a_command_waits(
+    cluster: LocalCluster,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("fencelog.api.cli.healing.progress._PROGRESS_S", 0.02)
+    ledger_id, bookie = await closed_ledger(cluster)
+    waiting = await waiting_for_a_worker(cluster, run, ledger_id, bookie)
+    await until_said(capsys, f"ledger {ledger_id} waits: no autorecovery runs")
+    assert await run("autorecovery", "off") == 0
+    await until_said(
+        capsys, f"ledger {ledger_id} waits: self-healing is off; `fencelog autorecovery on`"
+    )
+    assert await run("autorecovery", "on") == 0
+    async with healing(cluster):
+        assert await waiting == 0
