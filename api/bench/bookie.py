@@ -206,6 +206,7 @@ async def _store(bookie: ChildProcess, runs: Iterable[bytes]) -> None:
         for run in runs:
             await capacity.acquire()
             if errors:
+                capacity.release()
                 break
             client.add(run, recovery=False, incarnation=incarnation, on_reply=on_reply)
         for _ in range(RUNS_ON_THE_WAY):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -17,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fencelog.api.bench.harness.limits import Limits, measure_limits
-from fencelog.api.console import ChildOption, MetadataOption
+from fencelog.api.console import EXIT_TERMINATED, ChildOption, MetadataOption, is_number
 from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
 
 T = TypeVar("T")
@@ -305,7 +307,7 @@ def bench_soak(
 def _numbers(text: str) -> list[int]:
     """Return the numbers of a comma-separated list. Raises typer.BadParameter."""
     parts = text.split(",")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not all(is_number(part) and int(part) > 0 for part in parts):
         raise typer.BadParameter(f"{text!r} is not a list such as 1,10,100", param_hint="--topics")
     return [int(part) for part in parts]
 
@@ -339,9 +341,35 @@ def _measured(
 ) -> tuple[T, Limits]:
     """Measure the limits, then the metrics (they need a loop of their own)."""
     console = Console(stderr=True)
-    with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
+    with (
+        _sigterm_as_interrupt(),
+        scratch_directory(data, keep=keep) as directory,
+        console.status(f"bench {name}"),
+    ):
         limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
         return run_on_uvloop(measure(directory, seconds)), limits
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """End the block at SIGTERM as at Ctrl-C, by an exception, so that everything is cleaned up;
+    the exit code says which it was."""
+    was_terminated = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal was_terminated
+        was_terminated = True
+        signal.raise_signal(signal.SIGINT)
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if was_terminated:
+            raise typer.Exit(EXIT_TERMINATED) from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @contextmanager

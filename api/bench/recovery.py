@@ -48,6 +48,7 @@ WINDOW_BYTES = 8 * MIB
 POLL_S = 0.02
 DISK_S = 0.5
 HEALED_S = 600.0
+"""The time to heal ledgers without a limit of the rate."""
 
 COPIES = Replication(ensemble_size=3, write_quorum=3, ack_quorum=2)
 STRIPED = Replication(ensemble_size=4, write_quorum=3, ack_quorum=2)
@@ -175,7 +176,7 @@ async def _is_gone(access: ClusterAccess, bookie_id: str) -> None:
     async def gone() -> bool:
         return bookie_id not in (await read_bookies(access.store)).registered
 
-    await _until(gone)
+    await _until(gone, HEALED_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +206,12 @@ class _Cpu:
         }
 
 
-async def _heal(access: ClusterAccess, ledger_ids: Sequence[int], victim: str) -> _Healed:
-    """Mark the ledgers, and turn self-healing on until nothing is marked."""
+async def _heal(
+    access: ClusterAccess, ledger_ids: Sequence[int], victim: str, *, least_s: float = 0.0
+) -> _Healed:
+    """Mark the ledgers, and turn self-healing on until nothing is marked. ``least_s``: what it
+    takes at the rate of copying that is set. Raises FencelogError(INTERNAL) if it takes too
+    long."""
     copied = await _mark(access, ledger_ids, victim)
     marks = UnderReplicatedLedgers(access.store)
 
@@ -215,7 +220,7 @@ async def _heal(access: ClusterAccess, ledger_ids: Sequence[int], victim: str) -
 
     begin = perf_counter()
     await change_settings(access.store, is_disabled=False)
-    await _until(healed)
+    await _until(healed, HEALED_S + 2 * least_s)
     elapsed_s = perf_counter() - begin
     await change_settings(access.store, is_disabled=True)
     for ledger_id in ledger_ids:
@@ -257,7 +262,7 @@ async def _beneath_appends(
         adds.latencies = before = LatencyHistogram()
         await anyio.sleep(seconds)
         adds.latencies = during = LatencyHistogram()
-        healed = await _heal(access, ledger_ids, victim)
+        healed = await _heal(access, ledger_ids, victim, least_s=seconds)
         adds.latencies = LatencyHistogram()
         group.cancel_scope.cancel()
     p99_before, p99_during = before.percentile_ms(0.99), during.percentile_ms(0.99)
@@ -283,7 +288,10 @@ async def _check(access: ClusterAccess) -> None:
         raise FencelogError(ErrorCode.INTERNAL, f"the check found {dict(report.counts)}")
 
 
-async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
-    with anyio.fail_after(HEALED_S):
+async def _until(condition: Callable[[], Awaitable[bool]], limit_s: float) -> None:
+    """Wait until the condition holds. Raises FencelogError(INTERNAL) after ``limit_s``."""
+    with anyio.move_on_after(limit_s) as scope:
         while not await condition():  # noqa: ASYNC110 - what the metadata store says
             await anyio.sleep(POLL_S)
+    if scope.cancelled_caught:
+        raise FencelogError(ErrorCode.INTERNAL, f"it was not healed within {limit_s:,.0f} s")

@@ -191,8 +191,11 @@ class _Maintenance:
         self._collections = 0
 
     async def keep(self) -> None:
+        """Collect in the middle of each cycle, so that every cycle of a run has its collection."""
+        due_s = anyio.current_time() + self._cycle_s / 2
         while True:
-            await anyio.sleep(self._cycle_s)
+            await anyio.sleep(max(0.0, due_s - anyio.current_time()))
+            due_s += self._cycle_s
             for bookie_id, address in (await self._get("segments"))["bookies"].items():
                 bookie = TcpBookieClient(bookie_id, address)
                 try:

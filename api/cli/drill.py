@@ -352,4 +352,6 @@ def bench(context: typer.Context) -> None:
     """Measure the service beside the machine's own limits."""
     from fencelog.api.bench.main import app
 
-    app(context.args, prog_name="fencelog bench", standalone_mode=False)
+    code = app(context.args, prog_name="fencelog bench", standalone_mode=False)
+    if code:
+        raise typer.Exit(code)

@@ -132,7 +132,7 @@ def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path)
     assert list((tmp_path / "data").iterdir()) == []
 
 
-@pytest.mark.parametrize("topics", ["", "1,", "0", "ten", "-1"])
+@pytest.mark.parametrize("topics", ["", "1,", "0", "ten", "-1", "²"])
 def test_a_list_of_topics_that_is_none_is_refused(topics: str) -> None:
     result = CliRunner().invoke(app, ["fanin", "--topics", topics])
     assert result.exit_code == 2

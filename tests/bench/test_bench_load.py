@@ -113,3 +113,16 @@ async def test_an_answer_without_its_length_is_an_error() -> None:
     async with serving(chunked) as url, connected(url) as connection:
         with pytest.raises(FencelogError, match="no Content-Length"):
             await connection.request(encode_request("GET", url, "/"))
+
+
+@pytest.mark.parametrize("chunks", [(b"",), (CREATED,)], ids=["lost", "answered"])
+async def test_who_waits_no_more_gets_neither_an_answer_nor_an_error(chunks: list[bytes]) -> None:
+    troubles: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    async with serving(*chunks, hang_up=True) as url, connected(url) as connection:
+        waiting = asyncio.create_task(connection.request(encode_request("POST", url, "/")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        await asyncio.sleep(0.1)
+    assert troubles == []

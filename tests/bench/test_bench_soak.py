@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -12,8 +14,10 @@ from typer.testing import CliRunner
 from fencelog.api.bench.harness.load import connected, encode_request
 from fencelog.api.bench.http import create_topic, standalone
 from fencelog.api.bench.main import app
+from fencelog.api.bench.soak import CYCLES, _Maintenance
 from fencelog.api.bench.soak_reader import NUMBER_BYTES, SoakReader
 from fencelog.ledgers.errors import FencelogError
+from tests.support.virtual_time import VirtualTimeLoop
 
 METRICS = {
     "max_per_s",
@@ -114,3 +118,34 @@ async def test_the_reader_accounts_for_every_message(
     else:
         with pytest.raises(FencelogError, match=complaint):
             await reader.check_all(acknowledged)
+
+
+def test_every_cycle_of_a_run_has_its_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected = 0
+
+    class SlowBookie:
+        def __init__(self, *_address: str) -> None:
+            pass
+
+        async def admin(self, _request: object) -> None:
+            nonlocal collected
+            await asyncio.sleep(0.4)
+            collected += 1
+
+        async def close(self) -> None:
+            pass
+
+    async def bookies(_maintenance: _Maintenance, _what: str) -> object:
+        return {"bookies": {"b1": "nowhere:1"}}
+
+    monkeypatch.setattr("fencelog.api.bench.soak.TcpBookieClient", SlowBookie)
+    monkeypatch.setattr(_Maintenance, "_get", bookies)
+
+    async def run() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CYCLES * 1.0):
+                await _Maintenance("http://nowhere", 1.0).keep()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(run())
+    assert collected == CYCLES

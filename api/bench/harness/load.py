@@ -82,7 +82,16 @@ class LoadConnection(asyncio.Protocol):
     async def request(self, request: bytes) -> Response:
         """Send one request and wait for its answer; for everything that is not the hot loop."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.send(request, answer.set_result, answer.set_exception)
+
+        def answered(response: Response) -> None:
+            if not answer.done():  # the caller may have gone away
+                answer.set_result(response)
+
+        def failed(error: FencelogError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        self.send(request, answered, failed)
         return await answer
 
     def close(self) -> None:
