@@ -68,7 +68,7 @@ def init(
 
         return await initialise_cluster(store, SystemHost(), is_surely_new=surely_a_new_cluster)
 
-    instance, is_new = with_metadata(metadata, run)
+    instance, is_new = with_metadata(metadata, run, create=True)
     typer.echo(f"the instance id is {'' if is_new else 'already '}{instance}")
 
 
@@ -123,22 +123,27 @@ def holds_data(directory: Path) -> bool:
     )
 
 
-def with_metadata(metadata: str, work: Callable[[MetadataStore], Awaitable[T]]) -> T:
-    """Return the result of ``work`` with the store of a URL. Raises FencelogError."""
+def with_metadata(
+    metadata: str, work: Callable[[MetadataStore], Awaitable[T]], *, create: bool = False
+) -> T:
+    """Return the result of ``work`` with the store of a URL, which has to be there unless
+    ``create``. Raises FencelogError."""
     from fencelog.api.processes.lifecycle import run_on_uvloop
 
     async def main() -> T:
-        async with _store(metadata) as store:
+        async with _store(metadata, create) as store:
             return await work(store)
 
     return run_on_uvloop(main())
 
 
 @contextlib.asynccontextmanager
-async def _store(metadata: str) -> AsyncIterator[MetadataStore]:
+async def _store(metadata: str, create: bool) -> AsyncIterator[MetadataStore]:
     from fencelog.ledgers.host import SystemHost
-    from fencelog.ledgers.metastore.open import open_metadata_store
+    from fencelog.ledgers.metastore.open import check_metadata_file, open_metadata_store
 
+    if not create:
+        check_metadata_file(metadata)
     store = open_metadata_store(metadata, host=SystemHost())
     await store.start()
     try:

@@ -12,7 +12,7 @@ from fencelog.api.processes.lifecycle import run_on_uvloop
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import require_instance
-from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.open import check_metadata_file, open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
@@ -33,7 +33,8 @@ def with_cluster(
 ) -> T:
     """Send a request to a cluster, on an event loop of its own. ``metadata``: URL of the store.
     Raises FencelogError: METADATA_UNAVAILABLE, METADATA_NOT_FOUND (a store that belongs to no
-    cluster, in which everything would look well), BAD_REQUEST (URL, secret), or as the request."""
+    cluster, in which everything would look well), BAD_REQUEST (URL, file, secret), or as the
+    request."""
 
     async def main() -> T:
         async with cluster_access(metadata, secret_file) as cluster:
@@ -48,6 +49,7 @@ async def cluster_access(
 ) -> AsyncIterator[ClusterAccess]:
     """Open the access of ``with_cluster``, on a running loop; not ``needs_instance``: also where
     the store belongs to no cluster. Raises FencelogError as ``with_cluster``."""
+    check_metadata_file(metadata)
     host = SystemHost()
     secret = secret_from(secret_file, host=host)
 

@@ -39,8 +39,8 @@ class Offline:
 @contextmanager
 def offline(disk: Disk, config: BookieConfig) -> Iterator[Offline]:
     """Hold the lock of a data directory, which has to exist. Raises FencelogError: BAD_REQUEST if
-    there is none, or its bookie was made with other numbers of directories; DATA_DIRECTORY_IN_USE
-    while a bookie runs on it."""
+    there is none, it is no bookie's, or its bookie was made with other numbers of directories;
+    DATA_DIRECTORY_IN_USE while a bookie runs on it."""
     _check_is_there(disk, config.data_dir)
     directory = DataDirectory(disk, config)
     directory.lock()
@@ -53,10 +53,14 @@ def offline(disk: Disk, config: BookieConfig) -> Iterator[Offline]:
 
 
 def _check_is_there(disk: Disk, path: Path) -> None:
+    """Check that a directory is a bookie's, before the file of the lock is made in it: its identity
+    may be lost, but then the file is there."""
     try:
-        disk.names(path)
+        names = disk.names(path)
     except OSError as error:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"no data directory at {path}") from error
+    if not {"identity", "lock"}.intersection(names):
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"{path} has no identity: it is no bookie's")
 
 
 def _check_layout(found: Offline) -> None:

@@ -54,6 +54,14 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
     raise _bad(url, "use memory:, sqlite:PATH, zk:// or zks://host:port,host:port/root")
 
 
+def check_metadata_file(url: str) -> None:
+    """Check that the file which a URL names is there, before it is opened: that would make it.
+    Raises FencelogError(BAD_REQUEST)."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest and not Path(rest).is_file():
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"there is no metadata file {rest}")
+
+
 def certificates_of(store: MetadataStore) -> list[Certificate]:
     """Return the certificates on which the connection to a store depends; none without TLS."""
     return store.certificates() if isinstance(store, ZooKeeperMetadataStore) else []

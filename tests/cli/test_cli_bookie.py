@@ -155,3 +155,13 @@ def test_nothing_is_done_to_a_running_bookie(
         _out, (refusal,) = said(capsys, *command, "--data", data, code=EXIT_ERROR)
         assert "is in use by another process" in refusal
     lock.release()
+
+
+@pytest.mark.parametrize("command", ["verify", "rebuild-index", "format"])
+def test_a_directory_that_is_no_bookies_stays_as_it_is(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "letter").write_text("dear")
+    _, err = said(capsys, command, "--data", tmp_path, code=EXIT_ERROR)
+    assert err == [f"fencelog: {tmp_path} has no identity: it is no bookie's"]
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]

@@ -143,6 +143,12 @@ def test_a_restored_store_gives_no_id_again(cluster: Cluster) -> None:
 def test_a_store_that_belongs_to_no_cluster_is_refused(
     cluster: Cluster, line: str, code: int
 ) -> None:
+    async def make_file() -> None:
+        store = open_metadata_store(cluster.metadata[1], host=SystemHost())
+        await store.start()
+        await store.close()
+
+    asyncio.run(make_file())
     said = cluster.run(*line.split())
     assert said.startswith(f"{code} fencelog: ")
     assert f"{cluster.metadata[1]} belongs to no cluster yet" in said
@@ -236,4 +242,5 @@ def test_a_cookie_is_deleted(cluster: Cluster) -> None:
 
 
 def test_only_nodes_in_zookeeper_are_protected(cluster: Cluster) -> None:
+    cluster.run("metadata", "init")
     assert "only nodes in ZooKeeper have access lists" in cluster.run("metadata", "protect")

@@ -13,7 +13,7 @@ import pytest
 
 from fencelog.api.cli import main as cli
 from fencelog.api.cli.ledger import _given_up
-from fencelog.api.console import EXIT_ERROR
+from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.api.local_cluster.cluster_access import cluster_access
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -211,3 +211,24 @@ async def test_access_is_to_the_metadata_and_the_bookies_registered_there(
         with pytest.raises(FencelogError, match="ledger 5 is not there"):
             await access.ledgers.get(5)
     await server.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ledger", "list"),
+        ("bookies", "list"),
+        ("cookie", "list"),
+        ("check",),
+        ("doctor",),
+        ("metadata", "skip-ledger-ids"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_metadata_file_is_not_made(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "nowhere" / "x.sqlite"
+    assert cli.run([*command, "--metadata", f"sqlite:{file}"]) in (EXIT_ERROR, EXIT_USAGE)
+    assert f"there is no metadata file {file}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
-from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.open import check_metadata_file, open_metadata_store
 from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
 from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
 
@@ -35,6 +35,19 @@ async def test_each_scheme_opens_its_store(host: Host, tmp_path: Path) -> None:
         f"zk://a:1/x?credentials={quote(str(file))}&session_timeout_ms=2000",
     ):
         assert isinstance(open_metadata_store(url, host=host), ZooKeeperMetadataStore)
+
+
+async def test_a_file_that_has_to_be_there_is_not_made(host: Host, tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/nowhere/m.sqlite"
+    with pytest.raises(FencelogError, match="there is no metadata file") as raised:
+        check_metadata_file(url)
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+    assert list(tmp_path.iterdir()) == []
+    made = open_metadata_store(url, host=host)
+    await made.start()
+    await made.close()
+    for there in (url, "memory:", "zk://a:1/x", "sqlite:"):
+        check_metadata_file(there)
 
 
 @pytest.mark.parametrize(
