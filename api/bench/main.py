@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
-import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -19,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fencelog.api.bench.harness.limits import Limits, measure_limits
-from fencelog.api.console import EXIT_TERMINATED, ChildOption, MetadataOption, is_number
+from fencelog.api.bench.harness.scratch import scratch_directory, sigterm_as_interrupt
+from fencelog.api.console import ChildOption, MetadataOption, is_number
 from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
 
 T = TypeVar("T")
@@ -342,47 +338,12 @@ def _measured(
     """Measure the limits, then the metrics (they need a loop of their own)."""
     console = Console(stderr=True)
     with (
-        _sigterm_as_interrupt(),
+        sigterm_as_interrupt(),
         scratch_directory(data, keep=keep) as directory,
         console.status(f"bench {name}"),
     ):
         limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
         return run_on_uvloop(measure(directory, seconds)), limits
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """End the block at SIGTERM as at Ctrl-C, by an exception, so that everything is cleaned up;
-    the exit code says which it was."""
-    was_terminated = False
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal was_terminated
-        was_terminated = True
-        signal.raise_signal(signal.SIGINT)
-
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    except KeyboardInterrupt:
-        if was_terminated:
-            raise typer.Exit(EXIT_TERMINATED) from None
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-@contextmanager
-def scratch_directory(parent: Path, *, keep: bool) -> Iterator[Path]:
-    """Create a fresh directory on the disk of ``parent``, and remove it afterwards unless
-    ``keep``."""
-    parent.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=".fencelog-bench-", dir=parent))
-    try:
-        yield directory
-    finally:
-        if not keep:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def render(name: str, result: BenchResult) -> Table:

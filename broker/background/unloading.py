@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DrainResult:
-    """What a drain has left. ``not_taken``: the partitions that no broker accepted: they are free
-    for any. ``still_open``: those that are open here, or on their way, because the time was over or
-    the drain was ended."""
+    """The numbers of partitions that a drain has left. ``not_taken``: no broker accepted them, and
+    any may have them. ``still_open``: they are open here, or on their way, because the time was
+    over or the drain was ended."""
 
     not_taken: int = 0
     still_open: int = 0

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fencelog.api.bench.main import BenchResult, app, render, scratch_directory
+from fencelog.api.bench.harness.scratch import scratch_directory
+from fencelog.api.bench.main import BenchResult, app, render
 from tests.run_suite import thorough_but
 
 LIMITS = {

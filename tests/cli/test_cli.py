@@ -268,9 +268,9 @@ def test_sigterm_ends_a_bench_that_leaves_nothing(
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(30)
 
-    former = signal.getsignal(signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("fencelog.api.bench.main.measure_limits", lambda *_given: None)
     monkeypatch.setattr("fencelog.api.bench.http.measure_http", told_to_stop)
     assert cli.run(["bench", "http", "--data", str(tmp_path)]) == EXIT_TERMINATED
     assert list(tmp_path.iterdir()) == []
-    assert signal.getsignal(signal.SIGTERM) is former
+    assert signal.getsignal(signal.SIGTERM) is previous

@@ -19,7 +19,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.metastore.port import NO_VERSION, Change, Delete, Version
 from fencelog.ledgers.record_batch import Message
-from tests.broker.partition.transfer_stage import NAME, Make, Network, settle
+from tests.broker.partition.transfer_stage import NAME, Make, Network, owner_ids, settle
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
@@ -36,10 +36,6 @@ def recorded_commits(broker: Broker) -> list[list[Change]]:
 
     store.commit = recorded
     return commits
-
-
-async def owner_ids(broker: Broker) -> list[str]:
-    return [owner["broker_id"] for owner in await broker.owners(NAME)]
 
 
 async def test_unloading_seals_the_log_and_opens_it_elsewhere(

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from fencelog.broker.background import unloading
 from fencelog.broker.background.unloading import DrainResult
 from fencelog.broker.broker import Broker
-from fencelog.broker.limits import OFFER_TIMEOUT_MS
+from fencelog.broker.limits import MAX_OFFERS, OFFER_TIMEOUT_MS
 from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.partition.partition_log import PartitionLog
@@ -17,7 +18,7 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.metastore.port import Change
-from tests.broker.partition.transfer_stage import NAME, Make, settle
+from tests.broker.partition.transfer_stage import NAME, Make, Network, owner_ids, settle
 from tests.support.until import until
 
 
@@ -123,3 +124,120 @@ async def test_a_bug_in_a_round_of_the_balancer_ends_no_other(
 
     monkeypatch.setattr(broker._balancer, "_measure", fails_once)
     await until(lambda: len(rounds) >= 3)
+
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def _few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unloading, "MAX_MOVING_PARTITIONS", 2)
+
+
+async def with_partitions(broker: Broker) -> None:
+    await broker.topics.create(NAME, TopicConfig(partitions=PARTITIONS))
+    for number in range(PARTITIONS):
+        await broker.partition(NAME, number)
+
+
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_a_drain_without_time_left_says_what_is_still_there(
+    make: Make, network: Network
+) -> None:
+    a, b = await make("a", drain_timeout_s=0.5), await make("b")
+    await with_partitions(a)
+    network.gate.clear()
+    assert await a.drain() == DrainResult(still_open=PARTITIONS)
+    assert len(a.open_slots()) == PARTITIONS - 2  # two are on their way
+    network.gate.set()
+    assert await a.drain() == DrainResult()
+    assert await owner_ids(b) == ["b"] * PARTITIONS
+    assert await a.drain() == DrainResult()
+
+
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_what_is_on_its_way_is_waited_for_by_the_next_drain(
+    make: Make, network: Network
+) -> None:
+    a, b = await make("a", drain_timeout_s=0.5), await make("b")
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    network.gate.clear()
+    assert await a.drain() == DrainResult(still_open=1)
+    assert a.open_slots() == []
+    again = asyncio.create_task(a.drain())
+    await settle()
+    assert not again.done()
+    network.gate.set()
+    assert await again == DrainResult()
+    assert await owner_ids(b) == ["b"]
+
+
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_sigterm_continues_a_drain_whose_time_was_over(make: Make, network: Network) -> None:
+    a, b = await make("a", drain_timeout_s=0.5), await make("b")
+    await with_partitions(a)
+    network.gate.clear()
+    assert (await a.drain()).still_open == PARTITIONS
+    network.gate.set()
+    assert await a.leave() == DrainResult()
+    assert await owner_ids(b) == ["b"] * PARTITIONS
+
+
+@pytest.mark.parametrize("is_healed", [True, False])
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_sigterm_in_a_drain_has_its_own_time_and_no_more(
+    make: Make, network: Network, is_healed: bool
+) -> None:
+    timeout_s = 2.0
+    a, _ = await make("a", drain_timeout_s=timeout_s), await make("b")
+    await with_partitions(a)
+    network.gate.clear()
+    now = asyncio.get_running_loop().time
+    draining = asyncio.create_task(a.drain())
+    await asyncio.sleep(0.75 * timeout_s)
+    began_s = now()
+    leaving = asyncio.create_task(a.leave())
+    assert (await draining).still_open == PARTITIONS
+    if is_healed:
+        network.gate.set()
+    result = await leaving
+    assert result.still_open == (0 if is_healed else PARTITIONS)
+    assert now() - began_s == pytest.approx(0.25 * timeout_s if is_healed else timeout_s, abs=0.2)
+    network.gate.set()
+
+
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_a_stop_does_not_drain_twice(make: Make, network: Network) -> None:
+    a, _ = await make("a", drain_timeout_s=0.5), await make("b")
+    await with_partitions(a)
+    network.gate.clear()
+    now = asyncio.get_running_loop().time
+    began_s = now()
+    assert (await a.leave()).still_open == PARTITIONS
+    assert now() - began_s == pytest.approx(0.5, abs=0.2)
+    network.gate.set()
+
+
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_what_nobody_took_is_not_still_open(make: Make, network: Network) -> None:
+    a, b = await make("a", drain_timeout_s=60.0), await make("b")
+    await with_partitions(a)
+    network.dead.add("http://b")
+    assert await a.drain() == DrainResult(not_taken=PARTITIONS)
+    assert await a.drain() == DrainResult(not_taken=PARTITIONS)
+    assert (await b.partition(NAME, 0)).is_serving
+
+
+@pytest.mark.usefixtures("_few_at_a_time")
+async def test_a_drain_that_is_ended_says_what_is_still_there(make: Make, network: Network) -> None:
+    a, _ = await make("a"), await make("b")
+    await with_partitions(a)
+    network.gate.clear()
+    draining = asyncio.create_task(a.drain())
+    await settle()
+    await a.undrain()
+    assert (await draining).still_open == PARTITIONS
+    network.gate.set()
+    await asyncio.sleep(MAX_OFFERS * OFFER_TIMEOUT_MS / 1000)
+    assert (await a.drain()) == DrainResult()

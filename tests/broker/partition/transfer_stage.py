@@ -35,3 +35,7 @@ Make = Callable[..., Awaitable[Broker]]
 
 async def settle() -> None:
     await asyncio.sleep(0.03)
+
+
+async def owner_ids(broker: Broker) -> list[str]:
+    return [owner["broker_id"] for owner in await broker.owners(NAME)]
