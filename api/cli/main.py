@@ -2,7 +2,8 @@
 
 A command line loads the module of its first word, and that module imports what a command needs when
 it runs, since most commands need little. Exit codes: 0 done; 1 an error, in one line on stderr; 2 a
-wrong command line; 3 the outcome is unknown; 130 interrupted.
+wrong command line; 3 the outcome is unknown; 130 interrupted; 143 ended by SIGTERM (a bench, which
+cleans up).
 """
 
 from __future__ import annotations
