@@ -9,6 +9,7 @@ NODE = "fencelog.broker.partition.owner_node"
 OWNERSHIP = "fencelog.broker.partition.ownership"
 CHECK = "fencelog.broker.partition.ownership_check"
 QUIET = "fencelog.broker.partition.quiet_check"
+UNLOADING = "fencelog.broker.background.unloading"
 
 _FAILS = "SEMANTICS.md, when a broker fails"
 _READERS = "SEMANTICS.md, readers"
@@ -313,6 +314,32 @@ MUTANTS: tuple[Mutant, ...] = (
                 "ForwardedAppends._end",
                 "FencelogError(ErrorCode.APPEND_UNKNOWN, why)",
                 "FencelogError(ErrorCode.NO_OWNER, why)",
+            ),
+        ),
+    ),
+    Mutant(
+        "drained-once-for-all",
+        _FAILS,
+        "A drain whose time is over is not continued: what it has left is closed, not handed over.",
+        (
+            Edit(
+                UNLOADING,
+                "Unloading._drain_within",
+                "not drained.cancelled() and self._here())",
+                "drained.cancelled())",
+            ),
+        ),
+    ),
+    Mutant(
+        "not-drained-is-not-taken",
+        _FAILS,
+        "A drain says of partitions that it has left open that any broker may have them.",
+        (
+            Edit(
+                UNLOADING,
+                "Unloading._transfer_all",
+                "DrainResult(len(not_taken - still_open), len(still_open))",
+                "DrainResult(len(still_open))",
             ),
         ),
     ),

@@ -6,6 +6,10 @@ TESTS = {
     "tests/api/processes/test_standalone.py": ("ids-of-older-metadata-given-again",),
     "tests/bookie/repair/test_integrity.py": ("stranger-though-about-to-be-named",),
     "tests/api/processes/test_bookie_health.py": ("stranger-though-it-lost-entries",),
+    "tests/broker/partition/test_transfer_races.py": (
+        "drained-once-for-all",
+        "not-drained-is-not-taken",
+    ),
     "tests/bookie/maintenance/test_several_disks.py": (
         "one-disk-with-space-is-enough",
         "one-full-disk-is-all-of-them",
