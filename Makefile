@@ -159,7 +159,7 @@ drills: java $(VENV)/.compiled  ## Break real clusters in every way; account for
 .PHONY: spark
 spark: java $(VENV)/.installed-all $(VENV)/.compiled $(OLDEST_INSTALLED)  ## All tests on Spark, with costly variants, and on the oldest Spark
 	$(BIN)/python -m pytest -m "spark or thorough" tests/spark $(ARGS)
-	$(OLDEST)/bin/python -m pytest -m "spark or thorough" tests/spark/test_source.py tests/spark/stream \
+	$(OLDEST)/bin/python -m pytest -m "spark or thorough" tests/spark/test_source.py tests/spark/test_filters.py tests/spark/stream \
 	  tests/spark/write/test_writing.py \
 	  tests/spark/failures/test_reads_of_a_cluster.py tests/spark/failures/test_tasks.py $(ARGS)
 

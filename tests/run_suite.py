@@ -39,8 +39,9 @@ PYTEST = (sys.executable, "-m", "pytest")
 WHOLE = (*PYTEST, "--durations=20")
 LOW_PRIORITY = ("nice", "-n", "10")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
-ON_OLDEST = ("tests/spark/test_source.py",)
+ON_OLDEST = ("-m", "spark", "tests/spark/test_source.py")
 THOROUGH_ON_OLDEST = (
+    *("-m", "spark or thorough"),
     "tests/spark/test_filters.py",
     "tests/spark/stream",
     "tests/spark/write/test_writing.py",
@@ -121,7 +122,7 @@ class Suite:
         if not OLDEST_SPARK.exists():
             say(f"NOT RUN on the oldest Spark, there is no {OLDEST_SPARK}: make pytest\n")
             return 1
-        return self.run(str(OLDEST_SPARK), "-m", "pytest", "-m", "spark", *oldest) or code
+        return self.run(str(OLDEST_SPARK), "-m", "pytest", *oldest) or code
 
     def run_after(self, before: Future[int], *command: str) -> int:
         """Exit code of a part that begins when another has ended, however that ended."""

@@ -22,6 +22,7 @@ from fencelog.api.bench.harness.load import LoadConnection, connected, encode_re
 from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 CLIENTS = 128
 """The requests in flight, more than a broker opens partitions at a time."""
@@ -223,6 +224,10 @@ async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int, fl
         )
         if answer.status != 200:
             raise refused(answer)
+        if left := json.loads(answer.body)["still_open"]:
+            raise FencelogError(
+                ErrorCode.REQUEST_TIMEOUT, f"{left} partitions were not handed over in time"
+            )
         drain_s, cpu_s = perf_counter() - begin, sum(cpu.used_s())
     url = cluster.url_of(third)
     async with connected(url) as connection:

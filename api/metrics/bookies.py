@@ -106,7 +106,8 @@ def _of_directories(
     for each in bookies:
         (bookie_id,) = each.label
         for directory in each.status["directories"]:
-            yield (bookie_id, directory["path"]), float(directory[member])
+            if directory["holds"] != ["identity"]:  # which entries do not fill
+                yield (bookie_id, directory["path"]), float(directory[member])
 
 
 def _at(status: Any, place: Sequence[str]) -> float:

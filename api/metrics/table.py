@@ -164,7 +164,7 @@ BOOKIE = {
     "fencelog_bookie_ledgers": Row(_G, "bookie", "Ledgers of which it holds entries"),
     "fencelog_bookie_limbo_ledgers": Row(_G, "bookie", "Ledgers of which it may have lost entries"),
     "fencelog_bookie_disk_bytes": Row(
-        _G, "bookie directory", "Size of the disk that one of its directories is on"
+        _G, "bookie directory", "Size of the disk of a directory with journal or ledgers"
     ),
     "fencelog_bookie_disk_free_bytes": Row(_G, "bookie directory", "Free on that disk"),
     "fencelog_bookie_journal_records": Row(_C, "bookie", "Records made durable: runs and fences"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import Disk, DiskSpace
+from fencelog.bookie.disk.port import DirectorySpace, Disk, DiskSpace
 from fencelog.ledgers.limits import MAX_DISK_RESERVE_BYTES, MIB
 
 BY_DISK = "disk"
@@ -27,14 +27,20 @@ class AllowedWrites:
     for_flush: bool
 
 
-def allowed_by_all(disks: Iterable[AllowedWrites]) -> AllowedWrites:
-    """Return what every disk has enough space for."""
+def allowed_by_all(disks: Iterable[tuple[DirectorySpace, AllowedWrites]]) -> AllowedWrites:
+    """Return what the disks of all directories have enough space for. A flush writes to those of
+    ledgers alone."""
     each = list(disks)
     return AllowedWrites(
-        for_adds=all(disk.for_adds for disk in each),
-        for_recovery=all(disk.for_recovery for disk in each),
-        for_flush=all(disk.for_flush for disk in each),
+        for_adds=all(writes.for_adds for _, writes in each),
+        for_recovery=all(writes.for_recovery for _, writes in each),
+        for_flush=all(writes.for_flush for disk, writes in each if disk.has_ledgers),
     )
+
+
+def fullest(directories: Iterable[DirectorySpace]) -> DiskSpace:
+    """Return the space of the fullest disk that has ledgers."""
+    return max((each.space for each in directories if each.has_ledgers), key=used_share)
 
 
 def has_space_for_flush(space: DiskSpace, flush_bytes: int) -> bool:
@@ -73,6 +79,11 @@ def bytes_kept_from_adds(space: DiskSpace, cached_bytes: int, config: BookieConf
     """Return the free space that adds may not use: for the flush of what is cached, the next
     journal file, recovery and compaction."""
     return cached_bytes + reserve_bytes(space.total_bytes) + config.journal_file_bytes
+
+
+def bytes_below_limit(space: DiskSpace, config: BookieConfig) -> int:
+    """Return the bytes that may be written until so much is in use that adds end."""
+    return space.free_bytes - int((1 - config.read_only_at) * space.total_bytes)
 
 
 def allowed_writes(

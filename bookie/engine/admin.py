@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from fencelog.bookie.disk.port import DirectorySpace
+from fencelog.bookie.disk.space import fullest
 from fencelog.bookie.engine.shard import Shard
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -87,7 +88,7 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
             "ledgers": sum(known.count for known in states),
             "ledgers_in_limbo": sum(known.lacking for known in states),
             "ledgers_of_others": sum(len(known.strangers) for known in states),
-            "free_bytes": min(each.space.free_bytes for each in spaces),
+            "free_bytes": fullest(spaces).free_bytes,
             "directories": [each.to_json() for each in spaces],
             **parts,
         }

@@ -153,7 +153,7 @@ class Bookie:
         if not config.is_synced:
             await io_thread.run(directory.mark_unsynced)
             bookie._is_marked_unsynced = True
-        spaces = [each.space for each in await bookie.spaces() if each.is_filled]
+        spaces = [each.space for each in await bookie.spaces() if each.has_ledgers]
         for started in bookie.shards:
             started.begin(spaces)
         return bookie

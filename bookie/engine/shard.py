@@ -106,8 +106,8 @@ class Shard:
         await self.journal.start(file_id=end.file_id, sequence=end.sequence)
 
     def begin(self, spaces: Sequence[DiskSpace]) -> None:
-        """Start to flush in the background, once its disks have space for the first flush, and to
-        take adds."""
+        """Start to flush in the background, once the ledgers' disks have space for the first flush,
+        and to take adds."""
         flush_bytes = self.cache.flush_bytes
         self.flusher.hold(not all(has_space_for_flush(each, flush_bytes) for each in spaces))
         self.flusher.start()

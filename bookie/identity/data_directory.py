@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import DirectoryLock, DirectorySpace, Disk, DiskSpace
-from fencelog.bookie.disk.space import used_share
+from fencelog.bookie.disk.space import fullest
 from fencelog.bookie.identity.cookies import (
     DATA,
     Identity,
@@ -127,7 +127,7 @@ class DataDirectory:
     def space(self) -> DiskSpace:
         """Return the space of the fullest disk that has ledgers. Raises
         FencelogError(STORAGE_FAILED)."""
-        return max((each.space for each in self.spaces() if each.has_ledgers), key=used_share)
+        return fullest(self.spaces())
 
     def spaces(self) -> list[DirectorySpace]:
         """Return the space of the disk of every directory. Raises

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
@@ -24,9 +25,10 @@ from fencelog.bookie.disk.space import (
     AllowedWrites,
     allowed_by_all,
     allowed_writes,
+    bytes_below_limit,
     bytes_kept_from_adds,
+    fullest,
     part_of,
-    used_share,
 )
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
@@ -48,25 +50,20 @@ class DiskWatch:
         """The directories, and whether there was space for adds on the disk of each."""
         self._fullest = DiskSpace(0, 0)
         self._left_bytes = 0
-        self._forecast = DiskForecast()
+        self._until_full_bytes = 0
+        self._forecasts: dict[Path, DiskForecast] = {}
         bookie.status_parts["disk"] = self.status
 
     async def check(self) -> None:
         """Check the disks now. Raises FencelogError(STORAGE_FAILED) where their space cannot be
         read."""
         directories = [each for each in await self._bookie.spaces() if each.is_filled]
-        self._fullest = max(
-            (each.space for each in directories if each.has_ledgers), key=used_share
-        )
+        self._fullest = fullest(directories)
         cached_bytes = sum(shard.cache.size for shard in self._bookie.shards)
-        left = {
-            each.path: _left_bytes(each.space, cached_bytes, self._config) for each in directories
-        }
-        self._left_bytes = min(left.values())
-        self._forecast.note(asyncio.get_running_loop().time(), self._left_bytes)
-        allowed = {each.path: self._allowed_by(each, cached_bytes) for each in directories}
-        self._takes_adds = {path: writes.for_adds for path, writes in allowed.items()}
-        before, now = self._allowed, allowed_by_all(allowed.values())
+        self._look_ahead(directories, cached_bytes)
+        allowed = [(each, self._allowed_by(each, cached_bytes)) for each in directories]
+        self._takes_adds = {each.path: writes.for_adds for each, writes in allowed}
+        before, now = self._allowed, allowed_by_all(allowed)
         self._allowed = now
         for shard in self._bookie.shards:
             shard.adds.set_out_of_space(not now.for_recovery)
@@ -85,6 +82,17 @@ class DiskWatch:
             for shard in self._bookie.shards:
                 await _remove_spares(shard)
 
+    def _look_ahead(self, directories: Sequence[DirectorySpace], cached_bytes: int) -> None:
+        """Note what is left for adds on each disk."""
+        now_s, config = asyncio.get_running_loop().time(), self._config
+        until_full, left = list[int](), list[int]()
+        for directory in directories:
+            part = part_of(directory.space, config.sharers)
+            until_full.append(part.free_bytes - bytes_kept_from_adds(part, cached_bytes, config))
+            left.append(min(until_full[-1], bytes_below_limit(part, config)))
+            self._forecasts.setdefault(directory.path, DiskForecast()).note(now_s, left[-1])
+        self._until_full_bytes, self._left_bytes = min(until_full), min(left)
+
     def _allowed_by(self, directory: DirectorySpace, cached_bytes: int) -> AllowedWrites:
         return allowed_writes(
             part_of(directory.space, self._config.sharers),
@@ -101,7 +109,8 @@ class DiskWatch:
         usual_s = DISK_WATCH_MS / 1000
         if not self._allowed.for_adds:
             return usual_s
-        return max(MIN_DISK_WATCH_MS / 1000, min(usual_s, self._left_bytes / MAX_DISK_BYTES_PER_S))
+        until_full_s = self._until_full_bytes / MAX_DISK_BYTES_PER_S
+        return max(MIN_DISK_WATCH_MS / 1000, min(usual_s, until_full_s))
 
     async def run(self) -> None:
         """Check the disks periodically, for ever."""
@@ -117,20 +126,16 @@ class DiskWatch:
         that has ledgers; ``left_bytes``: for adds, on the disk that has the least; ``full_in_s``:
         until there are none, at the pace of the last hours; None: it does not fill up, or that is
         not known yet."""
+        foretold = [forecast.full_in_s() for forecast in self._forecasts.values()]
         return {
             "total_bytes": self._fullest.total_bytes,
             "free_bytes": self._fullest.free_bytes,
             "left_bytes": max(0, self._left_bytes),
-            "full_in_s": self._forecast.full_in_s(),
+            "full_in_s": min((s for s in foretold if s is not None), default=None),
             "space_for_adds": self._allowed.for_adds,
             "space_for_recovery": self._allowed.for_recovery,
             "space_for_flush": self._allowed.for_flush,
         }
-
-
-def _left_bytes(space: DiskSpace, cached_bytes: int, config: BookieConfig) -> int:
-    part = part_of(space, config.sharers)
-    return part.free_bytes - bytes_kept_from_adds(part, cached_bytes, config)
 
 
 def _free(directory: DirectorySpace) -> str:

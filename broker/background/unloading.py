@@ -49,8 +49,6 @@ class Unloading:
         self._balancer = balancer
         self._timeout_s = timeout_s
         self._drained: asyncio.Task[DrainResult] | None = None
-        self._unfinished: set[PartitionSlot] = set()
-        """The partitions that were on their way when the time of the last drain was over."""
         self._is_last = False
 
     async def stop(self) -> None:
@@ -115,16 +113,15 @@ class Unloading:
         self._drained.cancel()
         await asyncio.wait((self._drained,))
         self._drained = None
-        self._unfinished.clear()
         self._directory.set_draining(False)
         self._balancer.start()
         self._events.record(EventKind.UNDRAIN)
 
     async def _drain_within(self, timeout_s: float) -> DrainResult:
         """Return the result of the drain in progress, or of a new one if there was none or the
-        last one has left something here."""
+        last one has left something."""
         drained = self._drained
-        if drained is None or (drained.done() and not drained.cancelled() and self._here()):
+        if drained is None or self._has_left(drained):
             loop = asyncio.get_running_loop()
             drained = self._drained = loop.create_task(self._drain(timeout_s), name="drain")
         await asyncio.wait((drained,))
@@ -132,10 +129,14 @@ class Unloading:
             return DrainResult(still_open=len(self._here()))
         return drained.result()
 
+    def _has_left(self, drained: asyncio.Task[DrainResult]) -> bool:
+        if not drained.done() or drained.cancelled():
+            return False
+        return bool(self._here() or drained.result().still_open)
+
     def _here(self) -> list[PartitionSlot]:
-        """Return the partitions that are open here, being opened, or on their way since a drain."""
-        moving = self._unfinished
-        return [slot for slot in self._slots.values() if slot.is_here or slot in moving]
+        """Return the partitions that are open here, being opened, or on their way to others."""
+        return [slot for slot in self._slots.values() if slot.is_here or slot.is_moving]
 
     async def _drain(self, timeout_s: float) -> DrainResult:
         count = len(self._here())
@@ -153,26 +154,23 @@ class Unloading:
         self._directory.set_draining()
         await self._balancer.stop()
         tried, not_taken = set[PartitionSlot](), set[PartitionSlot]()
-        unfinished = self._unfinished
 
         async def transfer(slot: PartitionSlot) -> None:
             tried.add(slot)
-            unfinished.add(slot)
             taker = await slot.transfer()
-            unfinished.discard(slot)
             if taker is None:
                 not_taken.add(slot)
             else:
                 not_taken.discard(slot)
 
         def left() -> list[PartitionSlot]:
-            """Partitions that are open, on their way since an earlier drain, or being opened since
-            before this one began. An opening that begins later is refused."""
+            """Partitions that are open, on their way to others, or being opened since before this
+            drain began. An opening that begins later is refused."""
             return [
                 slot
                 for slot in self._slots.values()
                 if slot.held_log is not None
-                or slot in unfinished
+                or slot.is_moving
                 or (slot.is_here and slot not in tried)
             ]
 

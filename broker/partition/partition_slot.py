@@ -116,6 +116,11 @@ class PartitionSlot:
         return self._log is not None or self._opening is not None
 
     @property
+    def is_moving(self) -> bool:
+        """Tell whether it is on its way to another broker."""
+        return self._move is not None
+
+    @property
     def forwarded_appends(self) -> ForwardedAppends | None:
         """The single messages in flight to the owner, if that is another broker and known."""
         if self._moved is not None or self._closed is not None or self.is_here:

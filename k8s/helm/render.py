@@ -132,8 +132,8 @@ def schema_of(values: Manifest) -> Manifest:
     has_tls = {"required": ["tls"], "properties": {"tls": {"const": True}}}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        # Helm gives it to a chart that is a part of another one.
-        **_known({**values, "global": {}}),
+        # The last two are given to a chart that is a part of another one.
+        **_known({**values, "global": {}, "enabled": True}),
         "if": {"anyOf": [{"properties": {role: over_tls}} for role in ROLES if TLS[role] != "tls"]},
         "then": {
             "$comment": "Who talks to ZooKeeper over TLS does so as a user, and the servers have a "

@@ -261,9 +261,12 @@ def test_a_bench_that_is_interrupted_has_not_succeeded(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("interrupt", [signal.default_int_handler, signal.SIG_IGN])
 def test_sigterm_ends_a_bench_that_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, interrupt: signal.Handlers
 ) -> None:
+    """Shells without job control have what runs in the background ignore SIGINT."""
+
     async def told_to_stop(*_given: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(30)
@@ -271,6 +274,10 @@ def test_sigterm_ends_a_bench_that_leaves_nothing(
     previous = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("fencelog.api.bench.main.measure_limits", lambda *_given: None)
     monkeypatch.setattr("fencelog.api.bench.http.measure_http", told_to_stop)
-    assert cli.run(["bench", "http", "--data", str(tmp_path)]) == EXIT_TERMINATED
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        assert cli.run(["bench", "http", "--data", str(tmp_path)]) == EXIT_TERMINATED
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is previous

@@ -150,7 +150,8 @@ def test_servers_are_as_many_as_members() -> None:
 
 
 def test_a_chart_may_be_a_part_of_another_one() -> None:
-    assert helm({"global": {"storageClass": "fast"}})[1] == []
+    """``enabled`` is what a parent's ``condition`` asks for."""
+    assert helm({"global": {"storageClass": "fast"}, "enabled": True})[1] == []
 
 
 def test_a_list_that_an_earlier_chart_did_not_have_is_empty() -> None:

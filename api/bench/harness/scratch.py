@@ -24,6 +24,8 @@ def sigterm_as_interrupt() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         nonlocal was_terminated
         was_terminated = True
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+            raise KeyboardInterrupt  # a shell without job control ignores it for what runs behind
         signal.raise_signal(signal.SIGINT)
 
     previous = signal.signal(signal.SIGTERM, interrupt)

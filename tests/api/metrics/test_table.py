@@ -118,10 +118,15 @@ async def test_a_bookie_exposes_its_part(tmp_path: Path) -> None:
         assert (await client.post(url)).status_code == 404
 
 
-async def test_each_directory_of_a_bookie_has_a_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ledgers", ["data", "ledgers"])
+async def test_each_directory_that_entries_fill_has_a_disk(tmp_path: Path, ledgers: str) -> None:
     """A large disk that fills up has more free bytes than a small one that does not, for long."""
-    data, journal = tmp_path / "data", tmp_path / "journal"
-    storage = BookieConfig(data, bookie_id="b1", journal_dirs=(journal,))
+    storage = BookieConfig(
+        tmp_path / "data",
+        bookie_id="b1",
+        journal_dirs=(tmp_path / "journal",),
+        ledger_dirs=() if ledgers == "data" else (tmp_path / ledgers,),
+    )
     config = BookieProcessConfig("memory:", storage, "127.0.0.1:0", health="127.0.0.1:0")
     async with bookie_process(config) as running, http_client() as client:
         text = (await client.get(f"{running.announcement['health']}/metrics")).text
@@ -129,7 +134,7 @@ async def test_each_directory_of_a_bookie_has_a_disk(tmp_path: Path) -> None:
     for name in ("fencelog_bookie_disk_bytes", "fencelog_bookie_disk_free_bytes"):
         directories = {given["directory"]: value for given, value in found[name]}
         assert {Path(each).relative_to(tmp_path).parts[0] for each in directories} == {
-            *("data", "journal")
+            *(ledgers, "journal")
         }
         assert all(directories.values())
 

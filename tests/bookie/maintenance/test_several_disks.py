@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import DiskSpace
+from fencelog.bookie.disk.port import DirectorySpace, DiskSpace
 from fencelog.bookie.disk.space import AllowedWrites, allowed_by_all
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.maintenance.disk_watch import DiskWatch
@@ -100,7 +102,7 @@ async def test_what_is_left_and_free_is_of_the_disk_that_has_least(
     await watch.check()
     status = watch.status()
     assert (status["total_bytes"], status["free_bytes"]) == (500 * GIB, 250 * GIB)
-    assert 18 * GIB < (status["left_bytes"] or 0) < 19 * GIB
+    assert status["left_bytes"] == 18 * GIB
     assert await bookie.space() == DiskSpace(500 * GIB, 250 * GIB)
 
 
@@ -113,8 +115,43 @@ async def test_the_disk_of_the_identity_alone_may_be_full(
     assert await takes(requests, bookie, 0)
 
 
+async def test_what_fills_up_is_foretold_of_each_disk(
+    open_bookie: OpenBookie, disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledgers' disk takes no more with 25 GiB free, when the journal's still has 18 left."""
+    bookie = await disks.open(open_bookie)
+    watch = DiskWatch(bookie, CONFIG)
+    for minute, free_gib in enumerate(range(50, 30, -1)):
+        disks.free_gib[LEDGERS] = float(free_gib)
+        with monkeypatch.context() as patch:
+            now_s = 1000.0 + 60 * minute
+            patch.setattr(asyncio.get_running_loop(), "time", partial(float, now_s))
+            await watch.check()
+    status = watch.status()
+    assert abs((status["left_bytes"] or 0) - 6 * GIB) < MIB
+    assert abs((status["full_in_s"] or 0) - 6 * 60) < 2
+
+
+async def test_a_flush_needs_no_space_on_the_disk_of_the_journal(
+    open_bookie: OpenBookie, disks: Disks
+) -> None:
+    """A flush trims the journal: it must not wait for that."""
+    bookie = await disks.open(open_bookie)
+    watch = DiskWatch(bookie, CONFIG)
+    disks.free_gib[JOURNAL] = 0.0
+    await watch.check()
+    status = watch.status()
+    assert (status["space_for_recovery"], status["space_for_flush"]) == (False, True)
+
+
 def test_every_disk_has_to_have_space() -> None:
     everything = AllowedWrites(for_adds=True, for_recovery=True, for_flush=True)
     recovery = AllowedWrites(for_adds=False, for_recovery=True, for_flush=True)
-    assert allowed_by_all([everything, everything]) == everything
-    assert allowed_by_all([everything, recovery]) == recovery
+    nothing = AllowedWrites(for_adds=False, for_recovery=False, for_flush=False)
+    journal, ledgers = (
+        DirectorySpace(Path(name), (name,), DiskSpace(GIB, 0)) for name in (JOURNAL, LEDGERS)
+    )
+    assert allowed_by_all([(journal, everything), (ledgers, everything)]) == everything
+    assert allowed_by_all([(journal, everything), (ledgers, recovery)]) == recovery
+    assert allowed_by_all([(journal, recovery), (ledgers, nothing)]) == nothing
+    assert allowed_by_all([(journal, nothing), (ledgers, everything)]).for_flush

@@ -324,9 +324,9 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 UNLOADING,
-                "Unloading._drain_within",
-                "not drained.cancelled() and self._here())",
-                "drained.cancelled())",
+                "Unloading._has_left",
+                "return bool(self._here() or drained.result().still_open)",
+                "return False",
             ),
         ),
     ),

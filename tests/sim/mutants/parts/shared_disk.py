@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 "fencelog.bookie.disk.space",
                 "allowed_by_all",
-                "for_adds=all(disk.for_adds for disk in each)",
-                "for_adds=any(disk.for_adds for disk in each)",
+                "for_adds=all(writes.for_adds for _, writes in each)",
+                "for_adds=any(writes.for_adds for _, writes in each)",
             ),
         ),
     ),
@@ -83,8 +83,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 "fencelog.bookie.identity.data_directory",
                 "DataDirectory.space",
-                "if each.has_ledgers), key=used_share",
-                "if each.is_filled), key=lambda space: -space.free_bytes",
+                "return fullest(self.spaces())",
+                "return min((d.space for d in self.spaces()), key=lambda space: space.free_bytes)",
             ),
         ),
     ),
