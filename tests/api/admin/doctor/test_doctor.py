@@ -191,7 +191,7 @@ async def test_a_disk_that_fills_up(cluster: SickCluster, http: httpx.AsyncClien
     history = DiskForecast()
     for minute in range(60, -1, -1):
         history.note(now_s - minute * 60, left + left * 9 * minute // 60)
-    part.__self__._forecast = history
+    part.__self__._forecasts = dict.fromkeys(part.__self__._forecasts, history)
     finding = await found(http, "disk_filling")
     assert (finding["subject"], finding["severity"]) == ("b1", "critical")
     assert finding["details"]["full_in_s"] < 3600
