@@ -7,13 +7,12 @@ there: the tests that are marked as ``thorough``, which are longer runs and cost
 others. With other arguments it is pytest.
 
 What waits for processes, timeouts and disks, and needs a core whenever it asks for one, runs in
-``WAITING`` lanes: two parts at a time, the longest first. (With three, two cores had up to fifteen
-processes that wanted to run, and Spark gives up a Python worker that takes more than 10 s to
-begin.) What only computes (simulator, crash images, house rules, stories of the protocol) runs
-beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. When such a lane has
-nothing left and Spark has ended, the drills run there: the third part that waits has the core that
-nothing computes on. Each part lists its slowest tests, and shows its output, and the CPU time of
-all its processes, when it has ended. Batch reads from Spark are tested a second time, on the oldest
+``WAITING`` lanes: three parts at a time, the longest first. The one beside Spark and the browser is
+that of unit tests, which start few processes: Spark gives up a Python worker that takes more than
+10 s to begin. What only computes (simulator, crash images, house rules, stories of the protocol)
+runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each part lists
+its slowest tests, and shows its output, and the CPU time of all its processes, when it has ended.
+Batch reads from Spark are tested a second time, on the oldest
 Spark that is supported (``make oldest-spark``); what is thorough tests streams and writes on it as
 well.
 """
@@ -26,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +55,6 @@ COMPUTED = (
     "tests/scripts",
     "tests/properties",
 )
-DRILLS = ("tests/processes/test_drill_bookies.py",)
 PROCESSES = ("tests/processes",)
 SERVICES = ("tests/api",)
 SPARK = ("tests/spark",)
@@ -86,7 +84,7 @@ def without(paths: Iterable[str]) -> tuple[str, ...]:
 OTHERS = without((*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS))
 """All tests that are not named above."""
 
-WAITING, COMPUTING = 2, 2
+WAITING, COMPUTING = 3, 2
 
 
 @dataclass(slots=True)
@@ -124,11 +122,6 @@ class Suite:
             return 1
         return self.run(str(OLDEST_SPARK), "-m", "pytest", *oldest) or code
 
-    def run_after(self, before: Future[int], *command: str) -> int:
-        """Exit code of a part that begins when another has ended, however that ended."""
-        before.exception()
-        return self.run(*command)
-
     @contextmanager
     def pools(self) -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
         """The lanes for parts that wait and for those that compute; an error ends what runs."""
@@ -150,16 +143,14 @@ def run_whole() -> int:
     """Exit code of all parts without what is thorough: 0 if they passed."""
     suite = Suite()
     with suite.pools() as (waiting, computing):
-        spark = waiting.submit(suite.run_spark, (*WHOLE, *SPARK), ON_OLDEST)
         parts = [
-            spark,
+            waiting.submit(suite.run_spark, (*WHOLE, *SPARK), ON_OLDEST),
             waiting.submit(suite.run, *WHOLE, *SERVICES),
             waiting.submit(suite.run, *WHOLE, *OTHERS),
             waiting.submit(suite.run, *WHOLE, *COMMANDS, *TYPED),
-            waiting.submit(suite.run, *WHOLE, *PROCESSES, *without(DRILLS)),
+            waiting.submit(suite.run, *WHOLE, *PROCESSES),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *SIMULATED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED, *without(TYPED)),
-            computing.submit(suite.run_after, spark, *WHOLE, *DRILLS),
         ]
         return max(abs(part.result()) for part in parts)
 

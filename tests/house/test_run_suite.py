@@ -13,7 +13,6 @@ from tests import run_suite
 from tests.run_suite import (
     COMMANDS,
     COMPUTED,
-    DRILLS,
     OTHERS,
     PROCESSES,
     SERVICES,
@@ -29,12 +28,11 @@ FAILING = "import sys; print('what went wrong'); sys.exit(3)"
 
 
 def test_every_test_is_in_one_part(root: Path) -> None:
-    assert [path for path in [*ALL_NAMED, *DRILLS, *TYPED] if not (root / path).exists()] == []
+    assert [path for path in [*ALL_NAMED, *TYPED] if not (root / path).exists()] == []
     folders = [Path(path) for path in ALL_NAMED]
     assert len({*folders}) == len(folders)
     assert [folder for folder in folders if {*folder.parents} & {*folders}] == []
     assert [f"--ignore={path}" for path in ALL_NAMED] == [*OTHERS]
-    assert [path for path in DRILLS if not path.startswith(PROCESSES)] == []
     assert [path for path in TYPED if not path.startswith(COMPUTED)] == []
 
 
@@ -64,7 +62,7 @@ def test_a_thorough_test_is_in_a_part_that_runs_it(root: Path) -> None:
     assert [path for path in marked if not {*path.parents} & folders] == []
 
 
-@pytest.mark.parametrize(("run", "parts"), [(run_suite.run_whole, 9), (run_suite.run_thorough, 7)])
+@pytest.mark.parametrize(("run", "parts"), [(run_suite.run_whole, 8), (run_suite.run_thorough, 7)])
 @pytest.mark.parametrize("fails", ["tests/sim", "tests/spark", "tests/processes"])
 def test_one_part_that_fails_fails_the_suite(
     monkeypatch: pytest.MonkeyPatch, run: Callable[[], int], parts: int, fails: str

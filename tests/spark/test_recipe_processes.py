@@ -104,6 +104,7 @@ async def test_a_copy_is_verified_by_exit_code(run: Run, filled: Filled, tmp_pat
     ]
 
 
+@pytest.mark.thorough
 async def test_json_is_shown_as_a_table_and_the_rest_below(run: Run, filled: Filled) -> None:
     topic = "scripts/json"
     lines = [json.dumps({"id": n, "text": repr(line)}) for n, line in enumerate(log_lines(5))]
