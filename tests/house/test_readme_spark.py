@@ -52,6 +52,7 @@ async def shell(script: str, given: str = "") -> str:
     return printed.decode()
 
 
+@pytest.mark.thorough
 async def test_the_demo_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "some.log").write_text("one line\nand one more line\n" * 100, "utf-8")
     demo = block("See it on real logs", "bash")
