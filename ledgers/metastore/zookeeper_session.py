@@ -316,12 +316,14 @@ class ZooKeeperSession:
                 return None
             except (OSError, ValueError, ConnectionLost, TimeoutError) as error:
                 # ValueError: no resolver takes such a name.
-                if isinstance(error, TimeoutError):
+                is_silent = isinstance(error, TimeoutError)
+                if is_silent:
                     self._is_slow = True
                     self._silences.update(found[:1])
-                why = why_lost(error, is_tls=self._tls is not None)
-                self._last_failure = f"{address}: {why}"
-                _log.debug("no connection to ZooKeeper at %s", self._last_failure)
+                why = f"{address}: {why_lost(error, is_tls=self._tls is not None)}"
+                if not (is_silent and self._last_failure):  # an answer says more than none
+                    self._last_failure = why
+                _log.debug("no connection to ZooKeeper at %s", why)
                 return None
 
     async def _use(self, connection: ZooKeeperConnection) -> None:

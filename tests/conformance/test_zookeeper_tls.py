@@ -82,9 +82,9 @@ def test_what_is_wrong_is_said(server: SecureZooKeeper, tmp_path: Path, monkeypa
     stranger = Authority(tmp_path / "stranger")
     other = server.url({**server.own, "ca": stranger.certificate})
     assert "its certificate is not accepted" in refusal(use(other))
-    monkeypatch.setattr("fencelog.ledgers.metastore.zookeeper_session.START_TIMEOUT_MS", 2_000)
     assert "it does not take this process's" in refusal(use(server.url({})))
     said = refusal(use(server.url(server.own, port=server.plain)))
     assert "does it speak TLS on this port?" in said
+    monkeypatch.setattr("fencelog.ledgers.metastore.zookeeper_session.START_TIMEOUT_MS", 2_000)
     plain = f"zk://localhost:{server.secure}/fencelog"
     assert "no ZooKeeper answers" in refusal(use(plain))
