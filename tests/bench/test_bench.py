@@ -102,8 +102,8 @@ METRICS = {
     }
     - {"off_cpu_share"},
 }
-BRIEF = [name for name in METRICS if name not in {"traces", "routes", "recovery"}]
-"""The ones that take a few seconds; the others have a cluster."""
+BRIEF = ["ledger", "http", "read", "consume"]
+"""The ones that are run unless tests are thorough."""
 
 SMALL = {
     "bookie": ["--seconds", "0.2", "--journal-mib", "8", "--entries", "20000"],

@@ -74,6 +74,7 @@ def test_a_short_soak_prints_its_shape_and_reads_everything_back(tmp_path: Path)
     assert times_s == sorted(times_s)
 
 
+@pytest.mark.thorough
 def test_a_given_rate_needs_no_maximum(tmp_path: Path) -> None:
     printed = soak(tmp_path, "--rate", "50")
     assert "wanted_per_s" in printed

@@ -27,6 +27,7 @@ def unresolved(root: Path, folder: Path, modules: list[str]) -> list[str]:
     return [found["message"] for found in report["generalDiagnostics"]]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_pyright_finds_every_module(
     root: Path, package_sources: list[Source], tmp_path: Path

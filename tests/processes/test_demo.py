@@ -12,6 +12,7 @@ from tests.support.fencelog_cli import fencelog
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 
+@pytest.mark.thorough
 def test_hard_lines_come_back_over_a_killed_broker(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

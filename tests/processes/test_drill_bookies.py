@@ -54,6 +54,7 @@ def test_a_bookie_that_stands_still_comes_back() -> None:
     assert report["own_copies_unknown"] == 0
 
 
+@pytest.mark.thorough
 def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
     report = drill("full-disk")
     assert report["acknowledged_while_full"] > 0
@@ -88,6 +89,7 @@ def test_a_machine_without_namespaces_has_no_small_disk() -> None:
     assert complaint(done) == f"{NO_NAMESPACES}: there is no unshare here"
 
 
+@pytest.mark.thorough
 def test_a_lost_bookie_s_copies_are_made_elsewhere() -> None:
     report = drill("lose-bookie", timeout_s=200)
     assert report["rereplicated_bytes"] > 0

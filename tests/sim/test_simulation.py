@@ -27,7 +27,7 @@ from tests.sim.plan.shrink import shortened
 from tests.sim.run_mutants import known_seeds
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, repeat_command, say
 
-BUDGET = Budget(at_least=80, cpu_s=20, wall_s=900, rare_up_to=250)
+BUDGET = Budget(at_least=50, cpu_s=12, wall_s=900, rare_up_to=250)
 """Seconds on two idle cores. Every kind of fault has its turn."""
 
 THOROUGH = Budget(at_least=250, cpu_s=40, wall_s=900)

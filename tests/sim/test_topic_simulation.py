@@ -18,7 +18,7 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-BUDGET = Budget(at_least=60, cpu_s=25, wall_s=900, rare_up_to=420)
+BUDGET = Budget(at_least=40, cpu_s=15, wall_s=900, rare_up_to=420)
 """Half a minute on two idle cores. Every kind of fault has its turn."""
 
 THOROUGH = Budget(at_least=150, cpu_s=50, wall_s=900, rare_up_to=420)

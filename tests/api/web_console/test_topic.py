@@ -158,6 +158,7 @@ async def test_each_screen_opens_at_once_where_there_are_a_thousand_topics(
     assert min(took) < MAX_OPEN_MS, took
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("thousand_topics")
 async def test_a_thousand_topics_are_there_at_once(open_page: OpenPage) -> None:
     of_one, of_many = f"?screen=topics&contains={TOPIC}", "?screen=topics&contains=many/"

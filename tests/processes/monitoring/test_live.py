@@ -181,6 +181,7 @@ async def only_fires(server: Prometheus, expected: dict[str, dict[str, str]]) ->
         assert labels.items() <= firing[name].items()
 
 
+@pytest.mark.thorough
 async def test_a_fault_raises_its_alert(tmp_path: Path) -> None:
     folder = tmp_path / "prometheus"
     folder.mkdir()

@@ -46,6 +46,7 @@ async def create(client: FencelogClient, name: str) -> tuple[str, str]:
     return source, sink
 
 
+@pytest.mark.thorough
 async def test_a_commit_that_fails_after_it_took_effect(
     spark: SparkSession, server: str, client: FencelogClient, failing: str, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ async def damage_bookies(cluster: Cluster, count: int, text: bytes) -> int:
     return damaged
 
 
+@pytest.mark.thorough
 async def test_damaged_entries_are_never_rows(
     cluster: Cluster, client: FencelogClient, spark: SparkSession, server: str
 ) -> None:

@@ -56,6 +56,7 @@ async def caught_up(stream: Stream, query: StreamingQuery, count: int) -> None:
             await anyio.sleep(0.3)
 
 
+@pytest.mark.thorough
 async def test_rows_are_the_messages_whatever_is_killed(
     cluster: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
