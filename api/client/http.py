@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,10 @@ than a broker can be silent and remain the owner of anything."""
 _KEEP_ALIVE_PROBES = 2
 
 _READS = ("GET", "HEAD")
+
+_DOT_SEGMENT = re.compile(r"(?:^|/)\.{1,2}(?:[/?#]|$)")
+"""A name that is ``.`` or ``..``. URLs are normalised on their way: what is left then would be the
+path of something else, with a subscription's name that of its topic."""
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
@@ -86,6 +91,10 @@ class ServiceHttp:
         ``extra_wait_s`` before it answers. Raises FencelogError for every other answer than a
         success.
         """
+        if _DOT_SEGMENT.search(path):
+            raise _of_request(
+                method, FencelogError(ErrorCode.INVALID_NAME, f"{path!r}: no name is . or ..")
+            )
         timeout_s = self._timeout_s + extra_wait_s
         owner = self._owners.of(place)
         if owner is not None:

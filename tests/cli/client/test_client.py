@@ -13,8 +13,10 @@ import httpx
 import pytest
 
 from fencelog.api.client import FencelogClient, topic_path
+from fencelog.api.client.commits import PartitionCommits
 from fencelog.api.client.conditions import AppendPreconditions, Producer
 from fencelog.api.client.http import LOST_HOST_S, REQUEST_TIMEOUT_S, _certificates
+from fencelog.api.client.producer import PartitionAccess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -237,6 +239,41 @@ async def test_a_client_without_https_trusts_no_certificate() -> None:
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert context.cert_store_stats()["x509"] == 0
+
+
+@pytest.mark.parametrize(
+    "request_with",
+    [
+        lambda client, name: client.delete_subscription("default/orders", name),
+        lambda client, name: client.delete_topic(f"shop/{name}"),
+        lambda client, name: client.create_topic(f"{name}/namespaces"),
+        lambda client, name: client.delete_namespace(name),
+        lambda client, name: PartitionAccess(client, "orders").release(name, 1),
+        lambda client, name: PartitionCommits(client, "orders", 0, name).last(),
+    ],
+    ids=["subscription", "topic", "namespace of a topic", "namespace", "producer", "committer"],
+)
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_name_that_a_url_would_lose_is_refused(
+    request_with: Callable[[FencelogClient, str], Awaitable[object]], name: str
+) -> None:
+    """Deleting the subscription ``..`` would delete its topic."""
+    asked: list[bytes] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
+
+    async with server(note) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError) as raised:
+            await request_with(client, name)
+    assert raised.value.code is ErrorCode.INVALID_NAME
+    assert asked == []
+
+
+async def test_a_name_with_dots_in_it_is_a_name() -> None:
+    async with server(replying("204 No Content", "")) as url, FencelogClient(url) as client:
+        await client.delete_subscription("a..b/..c", "d.")
 
 
 async def test_a_url_that_is_none_is_refused() -> None:
