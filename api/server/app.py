@@ -145,6 +145,7 @@ class Application:
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
         try:
+            exchange.check_path()
             target = self._targets.find(exchange.path)
             if target is None:
                 await self._administer(exchange, scope, receive)

@@ -76,6 +76,19 @@ class TestDefinition:
         refused = await one.http.put(long, json={"max_deliveries": 1})
         assert problem(refused) == (400, "bad_request")
 
+    @pytest.mark.parametrize("slash", ["%2F", "%2f"])
+    async def test_a_slash_within_a_name_does_not_end_it(self, one: Site, slash: str) -> None:
+        """Who deletes the topic ``t/subscriptions/s`` does not mean the subscription."""
+        await subscribe(one)
+        for path in (
+            f"{one.topic}{slash}subscriptions{slash}s",
+            f"{one.topic}/subscriptions{slash}s",
+            one.topic.replace("/v1/topics/", f"/v1/topics{slash}"),
+        ):
+            assert problem(await one.http.delete(path)) == (400, "invalid_name")
+            assert problem(await one.http.post(f"{path}:pull")) == (400, "invalid_name")
+        assert (await one.http.get(one.sub)).status_code == 200
+
     async def test_a_topic_has_a_limit_of_them(self, one: Site) -> None:
         await ok(await one.http.patch(one.topic, json={"max_subscriptions": 1}))
         await subscribe(one)
