@@ -29,10 +29,13 @@ _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class ExactlyOnceProducer:
-    """A producer that numbers what it appends to one partition, with one append at a time.
+    """A producer that numbers what it appends to one partition, with one append at a time: those of
+    several tasks wait for each other.
 
-    ``sequence``: the number of the next message. An append that failed has not moved it; where the
-    error's effects are MAYBE, the same messages must be appended again before any others.
+    ``sequence``: the number of the next message. An append that failed, or was cancelled, has not
+    moved it. Where it may have been written the same messages must be appended again, or the
+    producer has to ``resume``, before any others are: under numbers that are in the log already
+    they would count as appended, and be nowhere.
     """
 
     def __init__(
@@ -60,9 +63,16 @@ class ExactlyOnceProducer:
         self.partition = partition
         self.epoch = epoch
         self.sequence = 0
+        self._appending = anyio.Lock()
+        self._undecided: tuple[Producer, bytes] | None = None
+        """The batch that may have been written under these numbers."""
 
     async def resume(self) -> int:
         """Go on where the log says that this producer's epoch ended; return the next sequence."""
+        async with self._appending:
+            return await self._resume()
+
+    async def _resume(self) -> int:
         found = await retry_not_applied(lambda: self._access.producer(self.id), pause=self._pause)
         if found["epoch"] > self.epoch:
             raise FencelogError(
@@ -71,6 +81,7 @@ class ExactlyOnceProducer:
                 epoch=found["epoch"],
             )
         self.sequence = int(found["next_sequence"]) if found["epoch"] == self.epoch else 0
+        self._undecided = None
         return self.sequence
 
     async def append(self, values: list[bytes]) -> Appended:
@@ -81,15 +92,44 @@ class ExactlyOnceProducer:
         """Append a record batch of ``count`` messages, exactly once; durable on return.
 
         It is sent again while it is refused for a transient reason or its outcome is unknown.
-        Raises FencelogError: APPEND_UNKNOWN if it may have been written all the same.
+        Raises FencelogError: APPEND_UNKNOWN if it may have been written all the same;
+        SEQUENCE_REUSED, with nothing done, if another batch may have its numbers.
         """
+        async with self._appending:
+            producer = Producer(self.id, self.epoch, self.sequence)
+            self._check_numbers_are_free(producer, batch)
+            was_undecided = self._undecided is not None
+            self._undecided = (producer, batch)  # also if it is cancelled
+            try:
+                appended = await self._append(batch, producer, is_unknown=was_undecided)
+            except FencelogError as error:
+                if error.code.effects is Effects.NONE:
+                    self._undecided = None
+                raise
+            self._undecided = None
+            self.sequence += count
+            return appended
+
+    def _check_numbers_are_free(self, producer: Producer, batch: bytes) -> None:
+        if self._undecided is None:
+            return
+        numbered, sent = self._undecided
+        if numbered != producer:
+            self._undecided = None  # the caller has set other numbers
+        elif sent != batch:
+            raise FencelogError(
+                ErrorCode.SEQUENCE_REUSED,
+                f"other messages may have been written from number {producer.sequence} on: append "
+                "them again, or resume",
+            )
+
+    async def _append(self, batch: bytes, producer: Producer, *, is_unknown: bool) -> Appended:
+        """Append a batch, one whose outcome ``is_unknown`` so far once more."""
         give_up = anyio.current_time() + self._timeout_s
-        producer = Producer(self.id, self.epoch, self.sequence)
-        is_unknown = False
         attempt = 0
         while True:
             try:
-                appended = await self._client.append_batch(
+                return await self._client.append_batch(
                     self._topic,
                     batch,
                     partition=self.partition,
@@ -107,9 +147,6 @@ class ExactlyOnceProducer:
                     is_final = not await self._pause(asked_s)
                 if is_final:
                     raise final_error(error, is_unknown=is_unknown) from error
-            else:
-                self.sequence += count
-                return appended
             if asked_s is not None:
                 give_up = anyio.current_time() + self._timeout_s
                 continue
