@@ -273,12 +273,19 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
             place=place,
         )
         duplicate = DUPLICATE in answer.headers
-        return [
-            Appended(
-                part["partition"],
-                -1 if part["offset"] is None else part["offset"],
-                part["count"],
-                duplicate,
-            )
-            for part in json_object(answer)["appended"]
-        ]
+        found = json_object(answer)
+        try:
+            appended = [
+                Appended(
+                    part["partition"],
+                    -1 if part["offset"] is None else part["offset"],
+                    part["count"],
+                    duplicate,
+                )
+                for part in found["appended"]
+            ]
+        except (KeyError, TypeError):
+            appended = []
+        if not appended:
+            raise FencelogError(ErrorCode.INTERNAL, f"{answer.url} does not say what was appended")
+        return appended

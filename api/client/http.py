@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -42,6 +43,9 @@ than a broker can be silent and remain the owner of anything."""
 _KEEP_ALIVE_PROBES = 2
 
 _READS = ("GET", "HEAD")
+
+_GATEWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+"""The statuses by which a proxy says that the service did not answer it."""
 
 _DOT_SEGMENT = re.compile(r"(?:^|/)\.{1,2}(?:[/?#]|$)")
 """A name that is ``.`` or ``..``. URLs are normalised on their way: what is left then would be the
@@ -141,14 +145,14 @@ class ServiceHttp:
         except httpx.LocalProtocolError as error:  # one of TransportError, but nothing was sent
             what = f"the request cannot be sent: {error}"
             raise FencelogError(ErrorCode.BAD_REQUEST, what) from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             what = f"{server} did not answer: {error or type(error).__name__}"
             raise _of_request(method, FencelogError(lost, what)) from error
         finally:
             if not is_served:  # also if the caller has waited for long enough
                 self._owners.forget(place)
         if not is_served:
-            raise _of_request(method, error_from_answer(answer))
+            raise _of_request(method, error_from_answer(answer, lost))
         self._owners.note(place, answer.headers.get(OWNER))
         return answer
 
@@ -187,18 +191,26 @@ def _of_request(method: str, error: FencelogError) -> FencelogError:
     return error
 
 
-def error_from_answer(answer: httpx.Response) -> FencelogError:
+def error_from_answer(
+    answer: httpx.Response, lost: ErrorCode = ErrorCode.INTERNAL
+) -> FencelogError:
     """Return the FencelogError that a problem document (RFC 9457) carries.
 
-    An answer that is none (a proxy's, a newer service's code) becomes INTERNAL, whose outcome is
-    unknown; below 500 BAD_REQUEST, because then nothing was done.
+    An answer that is none is a proxy's, or has a newer service's code. It becomes ``lost`` where a
+    proxy had no answer, else INTERNAL, whose outcome is unknown; below 500 BAD_REQUEST, or
+    RATE_LIMITED, because then nothing was done.
     """
     try:
         problem = json_object(answer)
         code = ErrorCode[str(problem.pop("code")).upper()]
         detail = str(problem.pop("detail"))
     except (FencelogError, KeyError):
-        code = ErrorCode.INTERNAL if answer.status_code >= 500 else ErrorCode.BAD_REQUEST
+        if answer.status_code in _GATEWAY:
+            code = lost
+        elif answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            code = ErrorCode.RATE_LIMITED
+        else:
+            code = ErrorCode.INTERNAL if answer.status_code >= 500 else ErrorCode.BAD_REQUEST
         return FencelogError(code, f"{answer.status_code} {answer.reason_phrase}: {answer.url}")
     known = ("type", "title", "status", "instance", "retryable", "side_effects")
     return FencelogError(code, detail, **{k: v for k, v in problem.items() if k not in known})

@@ -174,6 +174,28 @@ async def test_a_machine_that_is_lost_is_noticed_before_a_slow_answer_is_given_u
     assert LOST_HOST_S < REQUEST_TIMEOUT_S
 
 
+async def test_an_answer_that_cannot_be_decoded_is_none() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 201 Created\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n"
+        writer.write(head + b"connection: close\r\n\r\nno!!")
+
+    async with server(answer) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match="did not answer") as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+
+
+async def test_a_success_of_another_kind_says_nothing() -> None:
+    """A proxy's page, for example: the append may be in the log."""
+    for body in ({}, {"appended": None}, {"appended": [{}]}, {"appended": []}):
+        async with server(replying("200 OK", body)) as url, FencelogClient(url) as client:
+            with pytest.raises(FencelogError) as raised:
+                await client.append("orders", b"one")
+        assert raised.value.code is ErrorCode.INTERNAL
+        assert raised.value.may_have_effect
+
+
 async def test_a_problem_document_comes_back_as_the_error_it_was() -> None:
     problem = {
         "type": "urn:fencelog:problem:bad_request",
@@ -194,9 +216,31 @@ async def test_a_problem_document_comes_back_as_the_error_it_was() -> None:
     assert raised.value.extra == {"line": 3}
 
 
+@pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Unavailable", "504 Timeout"])
+async def test_a_proxy_that_had_no_answer_is_as_good_as_none(status: str) -> None:
+    """It may have passed the request on; and the service may be there again in a moment."""
+    async with server(replying(status, "<html>")) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match=status) as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+    async with server(replying(status, "<html>")) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match=status) as raised:
+            await client.pull("orders", "billing")
+    assert raised.value.code is ErrorCode.STATE_UNKNOWN
+    async with server(replying(status, "<html>")) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match=status) as raised:
+            await client.topic("orders")
+    assert raised.value.code is ErrorCode.REQUEST_TIMEOUT
+    assert not raised.value.may_have_effect
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
-    [("502 Bad Gateway", ErrorCode.INTERNAL), ("404 Not Found", ErrorCode.BAD_REQUEST)],
+    [
+        ("500 Oh", ErrorCode.INTERNAL),
+        ("404 Not Found", ErrorCode.BAD_REQUEST),
+        ("429 Too Many Requests", ErrorCode.RATE_LIMITED),
+    ],
 )
 async def test_an_answer_that_is_no_problem_document_is_judged_by_its_status(
     status: str, code: ErrorCode
