@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from fencelog.api.http.asgi import READING
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.link import Links
 from fencelog.api.routing.link_answer import OwnerUnreachable
@@ -30,21 +31,20 @@ class LinkPeers:
         """Return the answer of the broker at ``url``, which does not forward the request.
 
         Raises FencelogError: NO_OWNER (the address refuses connections), what it reports,
-        REQUEST_TIMEOUT (the outcome is unknown).
+        REQUEST_TIMEOUT (the outcome is unknown), READ_UNKNOWN (of a request that only reads).
         """
+        lost = ErrorCode.READ_UNKNOWN if method in READING else ErrorCode.REQUEST_TIMEOUT
         content = b"" if body is None else msgspec.json.encode(body)
         path, _, query = path.partition("?")
         try:
             answer = await self._forwarder.ask(
-                method, url, path, query.encode(), content, lost=ErrorCode.REQUEST_TIMEOUT
+                method, url, path, query.encode(), content, lost=lost
             )
             return msgspec.json.decode(answer, type=dict[str, Any])
         except OwnerUnreachable as error:
             raise FencelogError(ErrorCode.NO_OWNER, str(error)) from error
         except msgspec.MsgspecError as error:
-            raise FencelogError(
-                ErrorCode.REQUEST_TIMEOUT, f"{url} answered no JSON object: {error}"
-            ) from error
+            raise FencelogError(lost, f"{url} answered no JSON object: {error}") from error
 
 
 def broker_path(broker_id: str, verb: str = "") -> str:

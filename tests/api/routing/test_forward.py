@@ -15,6 +15,7 @@ from fencelog.api.routing.link import Links
 from fencelog.api.routing.link_answer import LinkAnswer, Unanswered
 from fencelog.api.routing.link_core import Outcome
 from fencelog.api.routing.link_frames import LinkFlag, LinkOp, RequestHead, encode_answer_head
+from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.serve import bind
 from fencelog.broker.limits import LINK_WINDOW_BYTES
 from fencelog.broker.names import TopicName
@@ -23,7 +24,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.format.request_context import RequestContext
 from fencelog.ledgers.rpc.wire import encode_reply
-from tests.api.routing.link_peer import LinkPeer, link_peer
+from tests.api.routing.link_peer import Behave, LinkPeer, link_peer
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 from tests.support.until import until
 
@@ -198,6 +199,16 @@ def half_an_answer(*parts: bytes) -> Callable[[LinkPeer], Awaitable[None]]:
     return answer
 
 
+async def no_json(peer: LinkPeer) -> None:
+    asked = await peer.request()
+    head = encode_reply(
+        LinkOp.REQUEST, asked.request_id, encode_answer_head(200, []), LinkFlag.HEAD
+    )
+    peer.writer.write(head + encode_reply(LinkOp.REQUEST, asked.request_id, b"no", LinkFlag.END))
+    await peer.writer.drain()
+    await peer.frame()
+
+
 async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
     http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
@@ -227,6 +238,20 @@ async def test_a_change_whose_answer_breaks_off_is_of_unknown_outcome(links: Lin
         with pytest.raises(FencelogError) as caught:
             await Forwarder(links).ask("POST", lost, "/", b"", b"", lost=ErrorCode.STATE_UNKNOWN)
     assert caught.value.code is ErrorCode.STATE_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [("GET", ErrorCode.READ_UNKNOWN), ("POST", ErrorCode.REQUEST_TIMEOUT)],
+)
+@pytest.mark.parametrize("behave", [hang_up, half_an_answer(b"{"), no_json])
+async def test_a_broker_that_only_shows_something_has_done_nothing(
+    links: Links, method: str, code: ErrorCode, behave: Behave
+) -> None:
+    async with link_peer(behave) as lost:
+        with pytest.raises(FencelogError) as caught:
+            await LinkPeers(links).ask(method, lost, "/v1/brokers/b?limit=0")
+    assert caught.value.code is code
 
 
 async def test_an_event_stream_whose_owner_is_lost_ends_with_a_problem(
