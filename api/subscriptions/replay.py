@@ -40,6 +40,7 @@ from fencelog.api.subscriptions.requests import (
     read_body,
 )
 from fencelog.api.subscriptions.verbs import SubscriptionVerbs, respond
+from fencelog.broker.limits import MAX_PARTITIONS
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 
 AT_ONCE = 100
 """The dead letters in flight at a time."""
+
+_MAX_DIGITS = len(str(MAX_PARTITIONS))
+"""The length of a partition's number in a letter, which may be anybody's: Python refuses to read
+numbers of thousands of digits."""
 
 
 class _Letter(AnyMessage, forbid_unknown_fields=False, gc=False, kw_only=True):
@@ -185,6 +190,8 @@ def _origin(message: Message, asked: Asked) -> int | None:
     if (headers.get(ORIGIN_TOPIC), headers.get(ORIGIN_SUBSCRIPTION)) != wanted:
         return None
     partition = headers.get(ORIGIN_PARTITION, b"")
-    if not partition.isdigit() or int(partition) not in partitions_of(asked.topic):
+    if len(partition) > _MAX_DIGITS or not partition.isdigit():
+        return None
+    if int(partition) not in partitions_of(asked.topic):
         return None
     return int(partition)

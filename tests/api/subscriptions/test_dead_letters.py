@@ -104,6 +104,24 @@ async def test_a_replay_takes_its_own_letters_up_to_its_limit(two: list[Site]) -
     assert sorted(texts(await pull_all(b))) == ["x", "y", "z"]
 
 
+@pytest.mark.parametrize("partition", ["9" * 5000, "2", "-1", "x", ""])
+async def test_a_letter_of_a_partition_that_cannot_be_holds_up_no_others(
+    one: Site, partition: str
+) -> None:
+    """Anybody may append to the topic of dead letters."""
+    await subscribe(one, max_deliveries=2)
+    await ok(await one.http.put(f"/v1/topics/ns/{one.name.topic}-s-dead"))
+    origin = {"topic": str(one.name), "subscription": "s", "partition": partition}
+    head = {f"Fencelog-Header-fencelog-origin-{name}": told for name, told in origin.items()}
+    forged = f"/v1/topics/ns/{one.name.topic}-s-dead/messages"
+    await ok(await one.http.post(forged, content=b"forged", headers=head))
+    await post(one, "bad")
+    await kill(one)
+    await dead(one, f"{one.name.topic}-s-dead", 2)
+    assert await verb(one, "replay-dead-letters") == {"replayed": 1}
+    assert texts(await pull_all(one)) == ["bad"]
+
+
 async def test_nothing_has_died_yet(two: list[Site]) -> None:
     await subscribe(two[0], max_deliveries=2)
     assert await verb(two[1], "replay-dead-letters") == {"replayed": 0}
