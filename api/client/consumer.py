@@ -6,8 +6,9 @@
             messages.ack(message)
 
 The loop survives lost brokers and lost answers: a pull of unknown outcome is repeated, and the
-messages that it had leased are delivered when that lease ends. Only errors that are not transient
-end it.
+messages that it had leased are delivered when that lease ends; in an exclusive or failover
+subscription they are given back first, so that none comes before them. Only errors that are not
+transient end it.
 
 Leases are extended for as long as a message is held. Acknowledgements are gathered: while some are
 in flight, the next ones wait and go together. At the end of the block those in flight are waited
@@ -28,7 +29,7 @@ from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.broker.registry.subscription_config import ORDERED
-from fencelog.ledgers.errors import Fault, FencelogError
+from fencelog.ledgers.errors import ErrorCode, Fault, FencelogError
 from fencelog.ledgers.host import SystemHost
 
 WAIT_S = 30.0
@@ -69,6 +70,8 @@ class Consumer:
         self._is_ordered = False
         self._goes_back = False
         """True from a failure in an ordered subscription on, until the service knows of it."""
+        self._has_lost = False
+        """True while messages of an ordered subscription may be leased that have not come."""
         self._given_back = anyio.Event()
         self._sending = anyio.Lock()
         self._group = anyio.create_task_group()
@@ -144,21 +147,37 @@ class Consumer:
             while self._goes_back and self._failure is None:
                 await self._go_back()
             if self._failure is None:
-                messages = await retry_idempotent(
-                    lambda: self._client.pull(
-                        self._topic,
-                        self._subscription,
-                        max_messages=self._max_messages,
-                        wait_s=WAIT_S,
-                        lease_ms=self._lease_ms,
-                        consumer=self._consumer,
-                    ),
-                    timeout_s=None,
-                )
+                messages = await retry_idempotent(self._pull_once, timeout_s=None)
                 self._held.update((message.ack_id, message.partition) for message in messages)
                 self._waiting.extend(messages)
         if self._failure is not None:
             raise self._failure
+
+    async def _pull_once(self) -> list[LeasedMessage]:
+        """Return the messages of a pull. What one has leased whose answer was lost, or was not
+        waited for, is given back before the next one, which would go on behind it. Raises
+        FencelogError."""
+        if self._has_lost:
+            await self._send()
+            await self._client.give_back(self._topic, self._subscription, self._consumer)
+            self._held.clear()
+        self._has_lost = self._is_ordered
+        try:
+            messages = await self._client.pull(
+                self._topic,
+                self._subscription,
+                max_messages=self._max_messages,
+                wait_s=WAIT_S,
+                lease_ms=self._lease_ms,
+                consumer=self._consumer,
+            )
+        except FencelogError as error:
+            # A broker that drains ends its part of a pull, in whose other parts leases may run.
+            may_be_leased = error.may_have_effect or error.code is ErrorCode.DRAINING
+            self._has_lost = self._has_lost and may_be_leased
+            raise
+        self._has_lost = False
+        return messages
 
     async def _go_back(self) -> None:
         """Have the failures known before the next pull, which would go on behind them. Raises

@@ -145,6 +145,12 @@ class SubscriptionCalls:
             request["failed"] = False
         return await self._stale(topic, subscription, "nack", request)
 
+    async def give_back(self, topic: str, subscription: str, consumer: str) -> None:
+        """Give back all messages that a consumer has, as unused: those of a pull whose answer was
+        lost have no ids here. An exclusive or failover subscription goes on with the first message
+        that is not acknowledged. May be repeated."""
+        await self._stale(topic, subscription, "nack", {"consumer": consumer, "failed": False})
+
     async def extend(
         self,
         topic: str,

@@ -266,9 +266,11 @@ SUBSCRIPTIONS = (
     ),
     _verb(
         "nack",
-        "Give messages back. They come again after `delay_ms`, unused ones (`failed`) at once.",
+        "Give messages back. They come again after `delay_ms`, unused ones (`failed`) at once: "
+        "those of `ack_ids`, or, unused, all that a `consumer` has.",
         requests.NackRequest,
         requests.Stale,
+        query=parts.PARAMETERS,
     ),
     _verb(
         "extend", "Extend leases. To `lease_ms` from now.", requests.ExtendRequest, requests.Stale

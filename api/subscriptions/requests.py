@@ -82,13 +82,15 @@ class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class NackRequest(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """Messages that are given back. ``failed``: as failures, which are counted, and after a delay;
-    otherwise unused, and at once. Brokers leave defaults out among themselves: while they are
-    updated one by one, one that does not know ``failed`` yet takes every failure."""
+    """Messages that are given back: those of ``ack_ids``, or all that a ``consumer`` has. Exactly
+    one of them. ``failed``: as failures, which are counted, and after a delay; otherwise unused,
+    and at once. Brokers leave defaults out among themselves: while they are updated one by one, one
+    that does not know ``failed`` yet takes every failure."""
 
-    ack_ids: AckIds
+    ack_ids: AckIds | None = None
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None
     failed: bool = True
+    consumer: Consumer | None = None
 
 
 class ExtendRequest(Struct, forbid_unknown_fields=True, frozen=True):

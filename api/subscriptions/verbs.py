@@ -160,13 +160,33 @@ class SubscriptionVerbs:
 
     async def nack(self, exchange: Exchange, target: Target) -> None:
         """Answer 200 ``{"stale"}``: the others are delivered again after ``delay_ms``, or at once
-        where they have not ``failed``. Raises BAD_REQUEST for these with a delay."""
+        where they have not ``failed``. Raises BAD_REQUEST for these with a delay, and for failures
+        that are not named one by one."""
         request = await self._read(exchange, NackRequest)
         if request.delay_ms is not None and not request.failed:
             detail = "messages that have not failed are delivered again at once"
             raise FencelogError(ErrorCode.BAD_REQUEST, detail, field="delay_ms")
+        by_name = only_one(request, "ack_ids", "consumer") == "consumer"
+        if by_name and request.failed:
+            detail = "all that a consumer has is given back as unused: failed is false"
+            raise FencelogError(ErrorCode.BAD_REQUEST, detail, field="failed")
         asked = await find(self._broker, exchange, target)
-        await respond(exchange, await self.nack_ids(asked, request))
+        if by_name:
+            parts = {
+                p: self._release(asked, p, request) for p in chosen_partitions(exchange, asked)
+            }
+            await respond(exchange, await self._stale(f"{asked.path}:nack", parts))
+        else:
+            await respond(exchange, await self.nack_ids(asked, request))
+
+    def _release(
+        self, asked: Asked, partition: int, request: NackRequest
+    ) -> Coroutine[Any, Any, Stale]:
+        async def local(log: PartitionLog) -> Stale:
+            await log.subscriptions.release(asked.subscription.info, request.consumer or "")
+            return Stale()
+
+        return self._owners.ask(asked, partition, Endpoint.NACK, request, local, Stale)
 
     async def nack_ids(self, asked: Asked, request: NackRequest) -> Stale:
         """Give messages of any partitions back. Raises STATE_UNKNOWN with ``stale`` and ``failed``
@@ -181,7 +201,7 @@ class SubscriptionVerbs:
             part = NackRequest(ids, delay_ms, failed)
             return self._owners.ask(asked, partition, Endpoint.NACK, part, local, Stale)
 
-        groups = by_partition(request.ack_ids, asked)
+        groups = by_partition(request.ack_ids or (), asked)
         return await self._stale(f"{asked.path}:nack", {p: nack(p, i) for p, i in groups.items()})
 
     async def extend(self, exchange: Exchange, target: Target) -> None:

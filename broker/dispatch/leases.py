@@ -98,6 +98,12 @@ class Leases:
         self._heap.clear()
         self._ended = 0
 
+    def of(self, consumer: str) -> list[int]:
+        """Return the messages that a consumer has, in order."""
+        return sorted(
+            offset for offset, lease in self.by_offset.items() if lease.consumer == consumer
+        )
+
     def counts(self) -> dict[str, int]:
         """Return the number of messages of each consumer."""
         counts: dict[str, int] = {}

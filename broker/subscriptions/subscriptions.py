@@ -248,6 +248,17 @@ class Subscriptions(SubscriptionTable):
             subscription.failed(subscription.dispatch.refuse(offsets, now, delay_s))
         return stale
 
+    async def release(self, info: SubscriptionInfo, consumer: str) -> None:
+        """Give back all that a consumer has, as unused: it does not know all of it, as an answer to
+        it was lost. A pull of it that is under way ends before. Raises BAD_REQUEST, NO_OWNER."""
+        check_consumer(consumer)
+        subscription = self._use(info)
+        async with subscription.turn:
+            subscription.refresh()
+            offsets = subscription.dispatch.leases.of(consumer)
+            if offsets:
+                subscription.released(offsets)
+
     async def extend(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int
     ) -> list[str]:

@@ -28,6 +28,7 @@ class Calls(SubscriptionCalls):
         self.acks: list[list[str]] = []
         self.nacks: list[tuple[list[str], int | None]] = []
         self.unused: list[list[str]] = []
+        self.did: list[str] = []
         self.type = "shared"
         self.extended: list[list[str]] = []
         self.stale: list[str] = []
@@ -42,6 +43,7 @@ class Calls(SubscriptionCalls):
         return {"lease_ms": 30, "type": self.type}
 
     async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
+        self.did.append("pull")
         if self.lost_pulls:
             raise self.lost_pulls.pop(0)
         if not self.batches:
@@ -52,6 +54,7 @@ class Calls(SubscriptionCalls):
         await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
+        self.did.append("ack")
         self.acks.append(list(ack_ids))
         self.acknowledged.set()
         return []
@@ -72,6 +75,11 @@ class Calls(SubscriptionCalls):
         else:
             self.unused.append(sorted(ack_ids))
         return []
+
+    async def give_back(self, topic: str, subscription: str, consumer: str) -> None:
+        self.did.append(f"give back {consumer}")
+        if self.failures:
+            raise self.failures.pop(0)
 
     async def extend(
         self, topic: str, subscription: str, ack_ids: Sequence[str], lease_ms: int, **_: object
@@ -235,6 +243,82 @@ async def test_after_a_failure_in_order_nothing_behind_it_is_handed_out(
         assert coming.result().offset == 0
         assert not pulled_before, "a pull before the service knows of the failure"
         assert calls.nacks == [(["id-0"], 5)]
+
+
+LOST = [
+    FencelogError(ErrorCode.STATE_UNKNOWN, "no answer"),
+    FencelogError(ErrorCode.DRAINING, "the broker that was asked is being closed"),
+]
+
+
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_nothing_comes_before_what_a_lost_answer_has_leased(
+    pauses: list[float], kind: str, lost: FencelogError
+) -> None:
+    """What was acknowledged does not come again; what was not does, in order."""
+    calls = Calls([0, 1], [1, 2])
+    calls.type = kind
+    async with Consumer(calls, "t", "s", consumer="c") as messages:
+        calls.gate.clear()
+        messages.ack(await anext(messages))
+        await anext(messages)
+        calls.lost_pulls = [lost]
+        calls.gate.set()
+        assert (await anext(messages)).offset == 1
+        assert [what for what in calls.did if what != "ack"] == [
+            "pull",
+            "pull",
+            "give back c",
+            "pull",
+        ]
+        assert "ack" in calls.did[: calls.did.index("give back c")]
+        assert (await anext(messages)).offset == 2
+        assert calls.nacks == []
+    assert calls.nacks == [(["id-1", "id-2"], 0)]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_a_pull_that_is_not_waited_for_may_have_leased(kind: str) -> None:
+    calls = Calls()
+    calls.type = kind
+    async with Consumer(calls, "t", "s", consumer="c") as messages:
+        with anyio.move_on_after(0.01) as scope:
+            await anext(messages)
+        assert scope.cancelled_caught
+        calls.batches.append([leased(0)])
+        assert (await anext(messages)).offset == 0
+    assert calls.did == ["pull", "give back c", "pull"]
+
+
+async def test_what_could_not_be_given_back_is_before_the_next_pull(pauses: list[float]) -> None:
+    calls = Calls([0])
+    calls.type = "exclusive"
+    calls.lost_pulls = [LOST[0]]
+    calls.failures = [FencelogError(ErrorCode.NO_OWNER, "away")]
+    async with Consumer(calls, "t", "s", consumer="c") as messages:
+        assert (await anext(messages)).offset == 0
+    assert calls.did == ["pull", *["give back c"] * 2, "pull"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("exclusive", FencelogError(ErrorCode.NO_OWNER, "nothing was done")),
+        ("shared", LOST[0]),
+        ("key_shared", LOST[0]),
+    ],
+)
+async def test_nothing_is_given_back_without_need(
+    pauses: list[float], kind: str, error: FencelogError
+) -> None:
+    """Others would get what this consumer is still working on."""
+    calls = Calls([0])
+    calls.type = kind
+    calls.lost_pulls = [error]
+    async with consume(calls) as messages:
+        assert (await anext(messages)).offset == 0
+    assert calls.did == ["pull", "pull"]
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])
