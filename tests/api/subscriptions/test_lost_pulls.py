@@ -99,8 +99,9 @@ async def test_a_consumer_gets_everything_in_order(two: list[Site], kind: str) -
     for partition in (0, 1):
         await post(a, *"abcdef", partition=partition)
     seen: dict[int, list[int]] = {0: [], 1: []}
+    client = Losing([b.url, a.url])
     async with (
-        Losing([b.url, a.url]) as client,
+        client,
         client.consume(str(a.name), "s", max_messages=2) as messages,
         asyncio.timeout(20),
     ):

@@ -188,7 +188,8 @@ async def test_an_answer_that_cannot_be_decoded_is_none() -> None:
 
 async def test_a_success_of_another_kind_says_nothing() -> None:
     """A proxy's page, for example: the append may be in the log."""
-    for body in ({}, {"appended": None}, {"appended": [{}]}, {"appended": []}):
+    bodies: list[object] = [{}, {"appended": None}, {"appended": [{}]}, {"appended": []}]
+    for body in bodies:
         async with server(replying("200 OK", body)) as url, FencelogClient(url) as client:
             with pytest.raises(FencelogError) as raised:
                 await client.append("orders", b"one")
