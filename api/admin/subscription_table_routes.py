@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -31,11 +32,15 @@ from fencelog.broker.partition.stats.subscription_totals import (
     SubscriptionKey,
     SubscriptionTotals,
 )
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
 
 DEFAULT_SUBSCRIPTION_PAGE = 100
+
+_QUOTES = len('["",""],')
+"""The bytes of a subscription in a question beside its names, which are ASCII."""
 
 TOPIC_PATTERN = f"^{NAME_PATTERN}/{NAME_PATTERN}$"
 
@@ -213,11 +218,43 @@ async def _recent_lags(
 ) -> dict[SubscriptionKey, Lag]:
     """Return the lags of all brokers added up; none where a broker does not answer that has
     partitions of it."""
-    # However the page is sorted, it is the same question.
-    asked = tuple(sorted(keys))
+    # However the page is sorted, these are the same questions.
+    found: dict[SubscriptionKey, Lag] = {}
+    for part in await asyncio.gather(
+        *(_part_of_lags(broker, stats, asked, totals) for asked in _questions(sorted(keys)))
+    ):
+        found |= part
+    return found
+
+
+def _questions(keys: Sequence[SubscriptionKey]) -> list[tuple[SubscriptionKey, ...]]:
+    """Return the keys in as many parts as there have to be, so that no broker refuses the body of a
+    question as too large."""
+    parts: list[list[SubscriptionKey]] = []
+    left = 0
+    for key in keys:
+        size = len(key.topic) + len(key.subscription) + _QUOTES
+        if size > left:
+            parts.append([])
+            left = MAX_ADMIN_BYTES - len(msgspec.json.encode(_question([])))
+        parts[-1].append(key)
+        left -= size
+    return [tuple(part) for part in parts]
+
+
+def _question(keys: Sequence[SubscriptionKey]) -> dict[str, Any]:
+    return {"subscriptions": [list(key) for key in keys]}
+
+
+async def _part_of_lags(
+    broker: Broker,
+    stats: StatsOfBrokers,
+    asked: tuple[SubscriptionKey, ...],
+    totals: Mapping[SubscriptionKey, SubscriptionTotals],
+) -> dict[SubscriptionKey, Lag]:
+    """Return the lags that one question asks for."""
     own = await _own_lags(broker, asked)
-    body = {"subscriptions": [list(key) for key in asked]}
-    known = await stats.get(own, ":lags", _read_lags, body=body, key=asked)
+    known = await stats.get(own, ":lags", _read_lags, body=_question(asked), key=asked)
     found: dict[SubscriptionKey, Lag] = {}
     for key, *parts in zip(asked, *known.of_brokers.values(), strict=True):
         there = [part for part in parts if part is not None]

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from fencelog.api.admin import ask_brokers
+from fencelog.api.admin import ask_brokers, subscription_table_routes
+from fencelog.api.server import app
 from fencelog.broker.background.lag_history import LagHistory
 from fencelog.broker.limits import LAG_SAMPLE_MS, RECENT_LAG_SAMPLES, TOPIC_TOTALS_MS
 from tests.support.subscription_service import ok, post, pull, running, subscribe
@@ -70,6 +71,28 @@ async def test_the_recent_lag_is_that_of_all_partitions() -> None:
         asked = {"subscriptions": [[str(first.name), "s"], [str(first.name), "absent"]]}
         lags = (await ok(await first.http.post("/v1/brokers/b:lags", json=asked)))["lags"]
         assert [lag and lag["backlog_messages"] for lag in lags] == [[1] * RECENT_LAG_SAMPLES, None]
+
+
+async def test_the_lag_of_many_with_long_names_is_asked_for_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand names of subscriptions are more than the body of an administrative request."""
+    monkeypatch.setattr(app, "MAX_ADMIN_BYTES", 1024)
+    monkeypatch.setattr(subscription_table_routes, "MAX_ADMIN_BYTES", 1024)
+    names = [f"{'s' * 126}{number}" for number in range(10, 20)]
+    async with running() as service:
+        first, second = await service.topic([await service.site("a"), await service.site("b")])
+        for name in names:
+            await subscribe(first, name)
+        tick = first.broker.host.now_us() // LAG_SAMPLE_US
+        for site in (first, second):
+            await site.broker.lag_history.close()
+            site.broker.lag_history = LagHistory(site.broker.open_slots, site.broker.host)
+            await site.broker.lag_history.sample(tick)
+        await ok(await first.http.get("/v1/brokers/b/subscriptions"))  # It has started.
+        page = await ok(await first.http.get(TABLE, params={"recent": "true"}))
+    shown = {row["subscription"]: row["recent_lag"] for row in page["subscriptions"]}
+    assert shown == {name: [0] for name in names}
 
 
 async def test_subscriptions_of_a_topic_that_is_open_nowhere_have_no_figures() -> None:
