@@ -20,6 +20,7 @@ from fencelog.api.routing.link_core import Window
 from fencelog.api.routing.link_frames import (
     FORWARDED,
     KIND,
+    OVER_LINK,
     UPGRADE,
     LinkFlag,
     LinkOp,
@@ -388,4 +389,5 @@ def scope_of(head: RequestHead) -> Scope:
         "query_string": head.query,
         "headers": [*head.headers, (FORWARDED, b"1")],
         "state": {},
+        OVER_LINK: True,
     }

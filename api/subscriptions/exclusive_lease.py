@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from fencelog.api.http.targets import Endpoint
-from fencelog.api.routing.link_frames import FORWARDED
+from fencelog.api.routing.link_frames import OVER_LINK
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import Done, LeaseRequest
 from fencelog.broker.limits import MAX_LEASE_MS
@@ -84,7 +84,7 @@ class ExclusiveLease:
         if (
             asked.subscription.info.config.type != EXCLUSIVE
             or asked.topic.config.partitions == 1
-            or (exchange is not None and exchange.header(FORWARDED) is not None)
+            or (exchange is not None and OVER_LINK in exchange.scope)
         ):
             return inf
         lease_ms = request.lease_ms or asked.subscription.info.config.lease_ms

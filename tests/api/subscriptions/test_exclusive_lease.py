@@ -55,6 +55,21 @@ async def test_who_pulls_from_one_partition_holds_all_of_them(two: list[Site]) -
     assert [m["partition"] for m in await pull_all(b, consumer="c1")] == [0]
 
 
+async def test_a_client_cannot_pass_for_a_broker_that_has_asked(two: list[Site]) -> None:
+    """The mark of a forwarded request is a header, which any client may send."""
+    a, b = two
+    await subscribe(a, type="exclusive")
+    await post(a, "x", partition=0)
+    await post(a, "y", partition=1)
+    assert len(await pull(a, consumer="c1", max=1)) == 1
+    headers = {"Fencelog-Forwarded": "1"}
+    for site, partition in ((a, 0), (b, 1)):
+        path = f"{site.sub}:pull?partition={partition}"
+        answer = await site.http.post(path, json={"consumer": "c2"}, headers=headers)
+        assert answer.json().get("code") in ("subscription_busy", "not_owner")
+    assert len(await pull_all(b, consumer="c1")) == 1
+
+
 @pytest.mark.parametrize("type_", ["exclusive", "failover", "key_shared"])
 async def test_a_consumer_without_a_name_gets_nothing(two: list[Site], type_: str) -> None:
     await subscribe(two[0], type=type_)

@@ -34,8 +34,8 @@ EXCLUSIVE = (
             Edit(
                 HOLDS,
                 "ExclusiveLease._hold",
-                "exchange.header(FORWARDED) is not None",
-                "exchange.header(FORWARDED) is None",
+                "OVER_LINK in exchange.scope",
+                "OVER_LINK not in exchange.scope",
             ),
         ),
     ),
