@@ -110,6 +110,9 @@ def _explain(error: Exception) -> int:
         case TimeoutError() if not str(error):
             complain("a part of the command took too long")
             return EXIT_ERROR
+        case UnicodeEncodeError(encoding="utf-8"):
+            complain(f"{error.object[:200]!r} is not UTF-8")
+            return EXIT_ERROR
         case OSError():
             complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
             return EXIT_ERROR

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
-from fencelog.api.client.http import ServiceHttp, json_object, topic_path
+from fencelog.api.client.http import ServiceHttp, json_object, path_part, topic_path
 from fencelog.ledgers.errors import ErrorCode
 
 SWEEP_WAIT_S = 600.0
@@ -95,4 +94,4 @@ class AdminCalls:
 
 
 def _namespace(name: str) -> str:
-    return f"/v1/namespaces/{quote(name, safe='')}"
+    return f"/v1/namespaces/{path_part(name)}"

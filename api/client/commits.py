@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from fencelog.api.client.http import topic_path
+from fencelog.api.client.http import path_part, topic_path
 from fencelog.ledgers.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ class PartitionCommits:
 
     def __init__(self, client: FencelogClient, topic: str, partition: int, committer: str) -> None:
         self._client = client
-        name = quote(committer, safe="")
-        self._path = f"{topic_path(topic)}/partitions/{partition}/committers/{name}"
+        self._path = f"{topic_path(topic)}/partitions/{partition}/committers/{path_part(committer)}"
 
     async def last(self) -> dict[str, Any] | None:
         """Return the last commit that the partition knows of this committer: ``batch``, ``offset``,

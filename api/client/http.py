@@ -241,4 +241,13 @@ def topic_path(topic: str) -> str:
     namespace, slash, name = topic.partition("/")
     if not slash:
         namespace, name = DEFAULT_NAMESPACE, topic
-    return f"/v1/topics/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return f"/v1/topics/{path_part(namespace)}/{path_part(name)}"
+
+
+def path_part(name: str) -> str:
+    """Return a name as one part of a path. Raises FencelogError(INVALID_NAME) if it is no text, as
+    what a shell passes on need not be."""
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise FencelogError(ErrorCode.INVALID_NAME, f"{name[:200]!r} is not UTF-8") from None

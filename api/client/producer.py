@@ -8,12 +8,12 @@ await producer.append([b"a", b"b"])     # sent until its outcome is known, writt
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import anyio
 
 from fencelog.api.client.client import Appended, FencelogClient, topic_path
 from fencelog.api.client.conditions import Producer
+from fencelog.api.client.http import path_part
 from fencelog.api.client.retry import (
     RETRY_S,
     Pause,
@@ -204,4 +204,4 @@ class PartitionAccess:
         )
 
     def _producer_path(self, producer_id: str) -> str:
-        return f"{self._path}/producers/{quote(producer_id, safe='')}"
+        return f"{self._path}/producers/{path_part(producer_id)}"

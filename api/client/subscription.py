@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
-from fencelog.api.client.http import ServiceHttp, json_object, topic_path
+from fencelog.api.client.http import ServiceHttp, json_object, path_part, topic_path
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
@@ -220,7 +219,7 @@ class SubscriptionCalls:
 
 def subscription_path(topic: str, subscription: str) -> str:
     """Return ``/v1/topics/NAMESPACE/TOPIC/subscriptions/NAME``."""
-    return f"{topic_path(topic)}/subscriptions/{quote(subscription, safe='')}"
+    return f"{topic_path(topic)}/subscriptions/{path_part(subscription)}"
 
 
 class _Shown(msgspec.Struct):

@@ -95,6 +95,7 @@ def _of_read(error: FencelogError) -> FencelogError:
         (FencelogError(ErrorCode.REQUEST_TIMEOUT, "there is no\ntopic"), EXIT_UNKNOWN),
         (OSError(2, "there is no topic a/b"), EXIT_ERROR),
         (TimeoutError(), EXIT_ERROR),
+        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "not allowed"), EXIT_ERROR),
     ],
 )
 def test_the_exit_code_says_what_may_be_concluded(
@@ -128,6 +129,8 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
         (["topic", "list", "--server", NOBODY], f"cannot reach {NOBODY}"),
         (["append", "orders", "--server", NOBODY], f"cannot reach {NOBODY}"),
         (["read", "orders", "--server", NOBODY], f"cannot reach {NOBODY}"),
+        (["topic", "show", "ns/\udcff", "--server", NOBODY], r"'\udcff' is not UTF-8"),
+        (["subscription", "show", "orders", "..", "--server", NOBODY], "no name is . or .."),
         (["read", "orders", "--from", "yesterday"], "--from is earliest, latest or an offset"),
         (["append", "orders", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["standalone", "--http", "8080"], "'8080' is no HOST:PORT"),
