@@ -25,11 +25,12 @@ from functools import partial
 
 import anyio
 
+from fencelog.api.client.pulls import Pulls
 from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.broker.registry.subscription_config import ORDERED
-from fencelog.ledgers.errors import ErrorCode, Fault, FencelogError
+from fencelog.ledgers.errors import Fault, FencelogError
 from fencelog.ledgers.host import SystemHost
 
 WAIT_S = 30.0
@@ -70,8 +71,7 @@ class Consumer:
         self._is_ordered = False
         self._goes_back = False
         """True from a failure in an ordered subscription on, until the service knows of it."""
-        self._has_lost = False
-        """True while messages of an ordered subscription may be leased that have not come."""
+        self._pulls = Pulls(client, topic, subscription, self._consumer)
         self._given_back = anyio.Event()
         self._sending = anyio.Lock()
         self._group = anyio.create_task_group()
@@ -81,7 +81,7 @@ class Consumer:
     async def __aenter__(self) -> Consumer:
         settings = await self._client.subscription(self._topic, self._subscription)
         self._lease_ms = self._lease_ms or int(settings["lease_ms"])
-        self._is_ordered = settings["type"] in ORDERED
+        self._is_ordered = self._pulls.is_in_order = settings["type"] in ORDERED
         await self._group.__aenter__()
         for work in (self._keep_leases, self._give_back):
             self._group.start_soon(self._beside, work)
@@ -154,30 +154,18 @@ class Consumer:
             raise self._failure
 
     async def _pull_once(self) -> list[LeasedMessage]:
-        """Return the messages of a pull. What one has leased whose answer was lost, or was not
-        waited for, is given back before the next one, which would go on behind it. Raises
-        FencelogError."""
-        if self._has_lost:
-            await self._send()
-            await self._client.give_back(self._topic, self._subscription, self._consumer)
-            self._held.clear()
-        self._has_lost = self._is_ordered
-        try:
-            messages = await self._client.pull(
-                self._topic,
-                self._subscription,
-                max_messages=self._max_messages,
-                wait_s=WAIT_S,
-                lease_ms=self._lease_ms,
-                consumer=self._consumer,
-            )
-        except FencelogError as error:
-            # A broker that drains ends its part of a pull, in whose other parts leases may run.
-            may_be_leased = error.may_have_effect or error.code is ErrorCode.DRAINING
-            self._has_lost = self._has_lost and may_be_leased
-            raise
-        self._has_lost = False
-        return messages
+        """Return the messages of a pull. Raises FencelogError."""
+        return await self._pulls.pull(
+            self._forget_held,
+            max_messages=self._max_messages,
+            wait_s=WAIT_S,
+            lease_ms=self._lease_ms,
+        )
+
+    async def _forget_held(self) -> None:
+        """Let go of what comes again. What was acknowledged does not. Raises FencelogError."""
+        await self._send()
+        self._held.clear()
 
     async def _go_back(self) -> None:
         """Have the failures known before the next pull, which would go on behind them. Raises

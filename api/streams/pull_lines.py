@@ -9,9 +9,11 @@ from functools import partial
 from typing import BinaryIO
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.pulls import Pulls
 from fencelog.api.client.retry import RETRY_S, retry_idempotent
 from fencelog.api.client.subscription import LeasedMessage
 from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
+from fencelog.broker.registry.subscription_config import ORDERED
 from fencelog.ledgers.record_batch import Message
 
 FOLLOW_WAIT_S = 30
@@ -45,17 +47,18 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
     left = options.limit
     async with FencelogClient(options.server) as client:
         # Pulls are repeated through outages; that there is a service has to be said at once.
-        await client.subscription(options.topic, options.subscription)
+        settings = await client.subscription(options.topic, options.subscription)
+        pulls = Pulls(client, options.topic, options.subscription, options.consumer)
+        # Without acknowledgements all that was written would come again.
+        pulls.is_in_order = options.acknowledge and settings["type"] in ORDERED
         while left is None or left > 0:
             messages = await retry_idempotent(
                 partial(
-                    client.pull,
-                    options.topic,
-                    options.subscription,
+                    pulls.pull,
+                    _all_is_acknowledged,
                     max_messages=AT_ONCE if left is None else min(left, AT_ONCE),
                     wait_s=FOLLOW_WAIT_S if options.follow else 0,
                     lease_ms=options.lease_ms,
-                    consumer=options.consumer,
                 ),
                 timeout_s=None if options.follow else RETRY_S,
             )
@@ -73,6 +76,10 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
                 )
             if left is not None:
                 left -= len(messages)
+
+
+async def _all_is_acknowledged() -> None:
+    """Do nothing: messages are acknowledged before the next pull."""
 
 
 def _json(messages: Sequence[LeasedMessage]) -> list[bytes]:

@@ -21,6 +21,8 @@ class Client:
 
     pulls: list[list[bytes] | FencelogError]
     acks: list[list[str] | FencelogError]
+    kind = "shared"
+    given_back: list[str]
 
     def __init__(self, server: str) -> None:
         assert server == "http://there"
@@ -33,7 +35,7 @@ class Client:
 
     async def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
         assert (topic, subscription) == ("t", "s")
-        return {}
+        return {"type": self.kind}
 
     async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
         answer = self.pulls.pop(0)
@@ -46,6 +48,9 @@ class Client:
         if isinstance(answer, FencelogError):
             raise answer
         return answer
+
+    async def give_back(self, topic: str, subscription: str, consumer: str) -> None:
+        self.given_back.append(f"{consumer}, before {self.pulls[0]}")
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -62,6 +67,33 @@ async def test_lost_answers_are_asked_for_again(
     await pull_lines(options, out)
     assert out.getvalue() == b"one\ntwo\nthree\n"
     assert Client.pulls == Client.acks == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "acknowledge", "given_back"),
+    [
+        ("exclusive", True, ["c, before [b'one']", "c, before [b'two']"]),
+        ("failover", True, ["c, before [b'one']", "c, before [b'two']"]),
+        ("failover", False, []),
+        ("key_shared", True, []),
+    ],
+)
+async def test_nothing_is_written_before_what_a_lost_answer_has_leased(
+    monkeypatch: pytest.MonkeyPatch, kind: str, acknowledge: bool, given_back: list[str]
+) -> None:
+    monkeypatch.setattr(module, "FencelogClient", Client)
+    monkeypatch.setattr(Client, "kind", kind)
+    Client.pulls, Client.acks, Client.given_back = [LOST, [b"one"], LOST, [b"two"]], [[], []], []
+    options = PullOptions(
+        topic="t",
+        subscription="s",
+        server="http://there",
+        consumer="c",
+        acknowledge=acknowledge,
+        limit=2,
+    )
+    await pull_lines(options, io.BytesIO())
+    assert Client.given_back == given_back
 
 
 async def test_what_does_not_pass_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
