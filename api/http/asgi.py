@@ -83,12 +83,13 @@ class Exchange:
     def path(self) -> str:
         return str(self.scope["path"])
 
-    def check_path(self) -> None:
-        """Check that the path has the parts that were sent: it is decoded as a whole, and a slash
-        within a name would begin the next part. Raises FencelogError(INVALID_NAME)."""
+    def path_as_sent(self) -> str:
+        """Return the path, if it has the parts that were sent: it is decoded as a whole, and a
+        slash within a name would begin the next part. Raises FencelogError(INVALID_NAME)."""
         raw: bytes = self.scope.get("raw_path") or b""
         if b"%" in raw and b"%2f" in raw.lower():
             raise FencelogError(ErrorCode.INVALID_NAME, "no name in a path has a slash, %2F")
+        return self.path
 
     @property
     def headers(self) -> RawHeaders:

@@ -54,10 +54,6 @@ FORWARDED = b"fencelog-forwarded"
 """The mark of a forwarded request, which every request on a link is. A broker that gets one and is
 not the owner answers 421."""
 
-OVER_LINK = "fencelog.over_link"
-"""The member of an ASGI scope whose request came over a link, from another broker: any client can
-send the header."""
-
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 8
 """The body of one frame."""
 

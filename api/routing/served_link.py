@@ -13,24 +13,21 @@ from collections.abc import Callable, MutableSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 from fencelog.api.http.asgi import AsgiApp, Event, Scope
 from fencelog.api.routing.link_core import Window
 from fencelog.api.routing.link_frames import (
-    FORWARDED,
     KIND,
-    OVER_LINK,
     UPGRADE,
     LinkFlag,
     LinkOp,
-    RequestHead,
     decode_credit,
     decode_http_request,
     encode_answer_head,
     encode_append_error,
     encode_appended,
 )
+from fencelog.api.routing.link_scope import scope_of
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.limits import LINK_CHUNK_BYTES, LINK_MAX_PENDING_BYTES, LINK_MAX_REQUESTS
@@ -369,25 +366,3 @@ class _Stream:
             self._may_send.clear()
             await self._may_send.wait()
         return min(wanted, self.window.capacity, LINK_CHUNK_BYTES)
-
-
-def scope_of(head: RequestHead) -> Scope:
-    """Return the ASGI scope of a request that came over a link: it counts as forwarded. Raises
-    ProtocolError."""
-    path = head.path.decode("latin-1")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "server": None,
-        "client": None,
-        "scheme": "http",
-        "root_path": "",
-        "method": head.method,
-        "path": unquote(path),
-        "raw_path": head.path,
-        "query_string": head.query,
-        "headers": [*head.headers, (FORWARDED, b"1")],
-        "state": {},
-        OVER_LINK: True,
-    }

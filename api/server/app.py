@@ -145,8 +145,7 @@ class Application:
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
         try:
-            exchange.check_path()
-            target = self._targets.find(exchange.path)
+            target = self._targets.find(exchange.path_as_sent())
             if target is None:
                 await self._administer(exchange, scope, receive)
             else:

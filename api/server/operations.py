@@ -272,9 +272,7 @@ SUBSCRIPTIONS = (
         requests.Stale,
         query=parts.PARAMETERS,
     ),
-    _verb(
-        "extend", "Extend leases. To `lease_ms` from now.", requests.ExtendRequest, requests.Stale
-    ),
+    _verb("extend", "Extend leases to `lease_ms` from now", requests.ExtendRequest, requests.Stale),
     _verb(
         "seek",
         "Move to another place. What is leased is forgotten.",

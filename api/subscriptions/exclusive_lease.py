@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from fencelog.api.http.targets import Endpoint
-from fencelog.api.routing.link_frames import OVER_LINK
+from fencelog.api.routing.link_scope import OVER_LINK
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import Done, LeaseRequest
 from fencelog.broker.limits import MAX_LEASE_MS
