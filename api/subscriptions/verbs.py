@@ -20,6 +20,7 @@ from fencelog.api.http.waits import Waits
 from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners, all_or_problem, together
 from fencelog.api.subscriptions.parts import (
+    PARAMETERS,
     by_partition,
     chosen_partitions,
     each_once,
@@ -162,6 +163,7 @@ class SubscriptionVerbs:
         """Answer 200 ``{"stale"}``: the others are delivered again after ``delay_ms``, or at once
         where they have not ``failed``. Raises BAD_REQUEST for these with a delay, and for failures
         that are not named one by one."""
+        exchange.query(PARAMETERS)
         request = await self._read(exchange, NackRequest)
         if request.delay_ms is not None and not request.failed:
             detail = "messages that have not failed are delivered again at once"
