@@ -37,7 +37,7 @@ class Pulls:
                 self._topic, self._subscription, consumer=self._consumer, **options
             )
         except FencelogError as error:
-            # A broker that drains ends its part of a pull, in whose other parts leases may run.
+            # Another owner may have leased just as the broker that was asked began to close.
             may_be_leased = error.may_have_effect or error.code is ErrorCode.DRAINING
             self._has_lost = self._has_lost and may_be_leased
             raise

@@ -53,13 +53,14 @@ class Exchange:
 
     ``started``: a status was sent; ``status``: that one. ``sends_events``: and an event stream is
     its body; ``is_within_event``: it may have been sent in part up to now, and its last event with
-    it.
+    it. ``may_have_effect``: something may be done that the answer has yet to tell.
     """
 
     __slots__ = (
         "_receive",
         "_send",
         "is_within_event",
+        "may_have_effect",
         "scope",
         "sends_events",
         "started",
@@ -72,6 +73,7 @@ class Exchange:
         self.status = 0
         self.sends_events = False
         self.is_within_event = False
+        self.may_have_effect = False
         self._receive = receive
         self._send = send
 

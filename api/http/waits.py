@@ -22,8 +22,9 @@ class Waits:
     async def run(self, exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``work``, which answers the exchange.
 
-        It is cancelled when the client goes (ClientGone) or the service closes (DRAINING). Only for
-        exchanges whose request body does not matter: it is not read here.
+        It is cancelled when the client goes (ClientGone) or the service closes (DRAINING; of an
+        exchange that may have had an effect STATE_UNKNOWN). Only for exchanges whose request body
+        does not matter: it is not read here.
         """
         task = asyncio.create_task(work)
         watcher = asyncio.create_task(exchange.until_gone())
@@ -32,7 +33,8 @@ class Waits:
             if not self._closed:
                 await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if self._closed and (task.cancelled() or not task.done()):
-                raise FencelogError(ErrorCode.DRAINING, "this broker is being closed")
+                code = ErrorCode.STATE_UNKNOWN if exchange.may_have_effect else ErrorCode.DRAINING
+                raise FencelogError(code, "this broker is being closed")
             if not task.done():
                 raise ClientGone
             return task.result()

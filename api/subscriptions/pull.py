@@ -143,8 +143,22 @@ class PullService:
             messages = await take(log, info, request)
             return Pulled(render(messages, partition, request.value_form))
 
-        answer = await self._owners.ask(asked, partition, Endpoint.PULL, request, local, Pulled)
-        return answer.messages
+        ask = self._owners.ask(asked, partition, Endpoint.PULL, request, local, Pulled)
+        exchange = asked.exchange
+        if exchange is None:
+            return (await ask).messages
+        has_leased = exchange.may_have_effect
+        # A pull that is ended here gives back, and another owner hardly ever leases as it is ended
+        # while it waits.
+        is_here = self._broker.open_log(asked.topic.name, partition) is not None
+        exchange.may_have_effect = has_leased or not (is_here or request.wait)
+        try:
+            messages = (await ask).messages
+        except FencelogError as error:
+            exchange.may_have_effect = has_leased or error.may_have_effect
+            raise
+        exchange.may_have_effect = has_leased or bool(messages)
+        return messages
 
 
 async def take(

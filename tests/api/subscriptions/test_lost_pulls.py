@@ -10,8 +10,21 @@ import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.subscription import LeasedMessage
+from fencelog.api.http.waits import Waits
+from fencelog.api.server import app
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from tests.support.subscription_service import Site, ids, post, pull, pull_all, subscribe, verb
+from tests.support.subscription_service import (
+    Site,
+    ids,
+    post,
+    pull,
+    pull_all,
+    running,
+    subscribe,
+    verb,
+)
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -77,6 +90,48 @@ async def test_failures_are_named_one_by_one(one: Site, body: dict[str, Any]) ->
     await subscribe(one)
     answer = await one.http.post(f"{one.sub}:nack", json=body)
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("texts", "code"), [("xx", "state_unknown"), (" x", "draining"), ("  ", "draining")]
+)
+async def test_a_pull_that_a_closing_broker_ends_says_whether_it_may_have_leased(
+    monkeypatch: pytest.MonkeyPatch, texts: str, code: str
+) -> None:
+    """It has, where it took messages of one partition, and was reading another one."""
+    made: list[Waits] = []
+
+    class Noted(Waits):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(app, "Waits", Noted)
+    async with running() as service:
+        site = await service.site("a")
+        one, _ = await service.topic([site, site])
+        await subscribe(one)
+        for partition, text in enumerate(texts):
+            if text != " ":
+                await post(one, text, partition=partition)
+        reading = asyncio.Event()
+
+        async def wait(offset: int, limits: ReadLimits) -> None:
+            reading.set()
+            await asyncio.Event().wait()
+
+        slow = await one.broker.partition(one.name, 1)
+        monkeypatch.setattr(slow._reader, "read", wait)
+        pulling = asyncio.create_task(one.http.post(f"{one.sub}:pull", json={"wait": 20}))
+        if texts == "  ":
+            await until(lambda: bool(slow.subscriptions._waiting))
+        else:
+            await reading.wait()
+        for waits in made:
+            waits.close()
+        assert (await pulling).json()["code"] == code
+        stats = (await one.http.get(f"{one.sub}/stats")).json()["partitions"]
+        assert [each["outstanding"] for each in stats] == [int(code == "state_unknown"), 0]
 
 
 class Losing(FencelogClient):
