@@ -25,6 +25,7 @@ from fencelog.broker.broker import Broker, BrokerConfig
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
 from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.metastore.instance import read_instance
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
 from fencelog.ledgers.rpc.authentication import SharedSecret
@@ -139,7 +140,8 @@ async def serving_broker(
             drain_timeout_s=drain_timeout_s,
             record_events=record_events,
         )
-        links = Links(secret)
+        cluster = await read_instance(store) or ""
+        links = Links(secret, cluster=cluster)
         stack.push_async_callback(links.close)
         broker = Broker(store, ledgers, host=host, config=config, peers=LinkPeers(links))
         ledgers.on_ensemble_change = broker.events.ensemble_changed
@@ -150,7 +152,7 @@ async def serving_broker(
         app = build_app(
             broker, store=store, bookies=bookies, links=links, secret=secret, counted=counted
         )
-        _complete(app, broker, browsers.origins(http, config.url))
+        _complete(app, broker, browsers.origins(http, config.url), cluster)
         server = await HttpServer.start(app, sock, max_connections)
         stack.push_async_callback(server.close)
         # With the loop's next turn, which is that after the announcement.
@@ -164,9 +166,12 @@ def _bookie_client(secret: SharedSecret | None, address: str, bookie_id: str) ->
     return TcpBookieClient(bookie_id, address, credentials=secret)
 
 
-def _complete(app: Application, broker: Broker, origins: Origins) -> None:
-    """Give an application the names that requests may give, and the spans of this process."""
+def _complete(app: Application, broker: Broker, origins: Origins, cluster: str) -> None:
+    """Give an application the names that requests may give, the spans of this process, and the
+    cluster that other brokers are told."""
     app.origins, app.request_spans = origins, process_spans.get()
+    if app.host is not None:
+        app.host.cluster = cluster
     if app.request_spans is not None:
         broker.metrics.spans = app.request_spans.spans
 

@@ -42,8 +42,11 @@ class Link:
         credentials: Credentials | None,
         connect: Connect,
         on_over: Callable[[Link], None],
+        *,
+        cluster: str = "",
     ) -> None:
         self.url = url
+        self._cluster = cluster
         self._credentials = credentials
         self._connect = connect
         self._on_over = on_over
@@ -179,6 +182,7 @@ class Link:
                 self._connect,
                 on_frame=self._on_frame,
                 on_lost=self._on_lost,
+                cluster=self._cluster,
             )
         except ConnectionRefusedError as error:
             self._core.refuse(Outcome.REFUSED, str(error))
@@ -213,10 +217,16 @@ class Links:
     """The links of this broker to the others, by URL. ``close`` them."""
 
     def __init__(
-        self, credentials: Credentials | None = None, connect: Connect = connect_tcp
+        self,
+        credentials: Credentials | None = None,
+        connect: Connect = connect_tcp,
+        *,
+        cluster: str = "",
     ) -> None:
         """Configure links. ``credentials``: to prove who this broker is; ``connect``: the way to
-        the other brokers."""
+        the other brokers; ``cluster``: the one that they have to be of, if they say so: an address
+        may belong to a broker of another one by now, which has topics of the same names."""
+        self._cluster = cluster
         self._credentials = credentials
         self._connect = connect
         self._links: dict[str, Link] = {}
@@ -225,7 +235,7 @@ class Links:
         """Return the link to the broker at this URL."""
         link = self._links.get(url)
         if link is None:
-            link = Link(url, self._credentials, self._connect, self._forget)
+            link = Link(url, self._credentials, self._connect, self._forget, cluster=self._cluster)
             self._links[url] = link
         return link
 

@@ -33,9 +33,17 @@ class LinkConnection(BookieConnection, asyncio.Protocol):
     """A connection that begins with an HTTP request, on the port that clients use."""
 
     def __init__(
-        self, url: str, credentials: Credentials | None, on_frame: OnFrame, on_lost: OnLost
+        self,
+        url: str,
+        credentials: Credentials | None,
+        on_frame: OnFrame,
+        on_lost: OnLost,
+        *,
+        cluster: str = "",
     ) -> None:
-        handshake = ClientHandshake(url, credentials, features=frozenset(), kind=KIND)
+        handshake = ClientHandshake(
+            url, credentials, features=frozenset(), kind=KIND, cluster=cluster
+        )
         super().__init__(handshake, on_frame, on_lost)
         self._host = urlsplit(url).netloc.encode()
         self._head: bytes | None = b""
@@ -113,9 +121,10 @@ async def dial(
     *,
     on_frame: OnFrame,
     on_lost: OnLost,
+    cluster: str = "",
 ) -> LinkConnection:
     """Connect to a broker and shake hands, within CONNECT_TIMEOUT_MS. Raises what ``connect`` and
     the handshake raise, TimeoutError."""
-    connection = LinkConnection(url, credentials, on_frame, on_lost)
+    connection = LinkConnection(url, credentials, on_frame, on_lost, cluster=cluster)
     await establish(connection, lambda: connect(lambda: connection, url))
     return connection

@@ -1,7 +1,8 @@
 """The frames of a link between two brokers.
 
 Their layout, and the handshake before them, are those of the bookie protocol
-(``ledgers/rpc/wire.py``); operations and bodies are these:
+(``ledgers/rpc/wire.py``), but that the answer to HELLO names the ``cluster`` as well; operations
+and bodies are these:
 
     REQUEST  request: u32 size of the head, head, body of an HTTP request
              reply:   flagged HEAD: status and headers, once, first

@@ -56,13 +56,15 @@ _log = logging.getLogger(__name__)
 class LinkHost:
     """The serving end of all links to this broker. ``url``: the name of this broker among brokers;
     ``append``: takes the body of an APPEND, raises FencelogError with nothing done;
-    ``authenticator``: None lets every broker in."""
+    ``authenticator``: None lets every broker in; ``cluster``: this broker's, if others are to know.
+    """
 
     app: AsgiApp
     append: Callable[[bytes], AppendFuture]
     url: str
     broker_id: str
     authenticator: Authenticator | None = None
+    cluster: str = ""
 
 
 class ServedLink(asyncio.Protocol):
@@ -87,7 +89,12 @@ class ServedLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader()
         self._handshake = ServerHandshake(
-            host.url, host.broker_id, host.authenticator, features=frozenset(), kind=KIND
+            host.url,
+            host.broker_id,
+            host.authenticator,
+            features=frozenset(),
+            kind=KIND,
+            cluster=host.cluster,
         )
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None

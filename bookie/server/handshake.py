@@ -36,8 +36,11 @@ class ServerHandshake:
         features: Set[str] = FEATURES,
         required: Set[str] = frozenset(),
         kind: str = "bookie",
+        cluster: str = "",
     ) -> None:
+        """Begin a handshake. ``cluster``: the one that this end says it is of, if it says so."""
         self._bookie_id = bookie_id
+        self._cluster = cluster
         self._kind = kind
         self._incarnation = incarnation
         self._authenticator = authenticator
@@ -90,6 +93,8 @@ class ServerHandshake:
             "incarnation": self._incarnation,
             "auth": method,
         }
+        if self._cluster:
+            fields["cluster"] = self._cluster
         return encode_reply(Op.HELLO, frame.request_id, encode_hello(fields))
 
     def _auth(self, frame: Frame) -> bytes:

@@ -69,7 +69,8 @@ class ClientHandshake:
     """The handshake of one connection. Send ``hello()``, then the result of ``answer`` for each
     frame, until ``is_done``; then ``incarnation`` and ``features`` hold for the connection.
 
-    Brokers shake hands with each other in the same way: ``kind`` is what the other end is.
+    Brokers shake hands with each other in the same way: ``kind`` is what the other end is;
+    ``cluster``: the one that it has to be of, if it says so.
     """
 
     def __init__(
@@ -80,8 +81,10 @@ class ClientHandshake:
         features: Set[str] = FEATURES,
         required: Set[str] = frozenset(),
         kind: str = "bookie",
+        cluster: str = "",
     ) -> None:
         self._bookie_id = bookie_id
+        self._cluster = cluster
         self._peer = f"{kind} {bookie_id}"
         self._credentials = credentials
         self._offered = features | required
@@ -143,6 +146,9 @@ class ClientHandshake:
                 ErrorCode.BOOKIE_UNAVAILABLE,
                 f"expected {self._peer}, found {fields.get('bookie_id')!r}",
             )
+        if self._cluster and fields.get("cluster", self._cluster) != self._cluster:
+            detail = f"the {self._peer} found there is of another cluster"
+            raise FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, detail)
         if fields.get("version") != VERSION:
             raise _unsupported(
                 f"{self._peer} answers in version {fields.get('version')!r}, "

@@ -182,6 +182,27 @@ async def test_a_broker_that_is_another_one_is_not_asked(served: Served, links: 
     assert caught.value.outcome is Outcome.UNSENT
 
 
+@pytest.mark.parametrize(("theirs", "is_asked"), [("", True), ("one", True), ("other", False)])
+async def test_a_broker_of_another_cluster_is_not_asked(
+    served: Served, theirs: str, is_asked: bool
+) -> None:
+    """It would append to its own topic of that name. One that does not say so is of an earlier
+    version."""
+    assert served.host is not None
+    served.host.cluster = theirs
+    links = Links(cluster="one")
+    try:
+        if is_asked:
+            answer = await links.request(served.url, get(b"/echo", "POST"), b"x")
+            assert await answer.whole() == b"x"
+        else:
+            with pytest.raises(Unanswered, match="of another cluster") as caught:
+                await links.request(served.url, get(b"/echo", "POST"), b"x")
+            assert caught.value.outcome is Outcome.UNSENT
+    finally:
+        await links.close()
+
+
 async def test_something_that_is_no_broker_is_not_asked(links: Links) -> None:
     async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
