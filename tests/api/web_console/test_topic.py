@@ -13,8 +13,7 @@ from playwright.async_api import Page, expect
 
 from tests.api.web_console.conftest import TOPIC, OpenPage
 from tests.api.web_console.keyboard import tab_to
-from tests.api.web_console.test_screens import FEW, SCREENS, SHOWING
-from tests.run_suite import thorough_but
+from tests.api.web_console.test_screens import SCREENS, SHOWING
 from tests.support.network.http_client import http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -141,8 +140,9 @@ async def thousand_topics(service: str) -> None:
             (await http.put(f"/v1/topics/many/t{number:04}")).raise_for_status()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("thousand_topics")
-@pytest.mark.parametrize("query", thorough_but(FEW, SHOWING))
+@pytest.mark.parametrize("query", SHOWING)
 async def test_each_screen_opens_at_once_where_there_are_a_thousand_topics(
     open_page: OpenPage, query: str
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.layers import LAYERS, Verdict, rules_of, table
-from tests.sim.mutants.unit_layer import TESTS, fails
+from tests.sim.mutants.unit_layer import TESTS, fails, forked
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,9 @@ def test_layers_have_names() -> None:
 
 def test_a_run_of_tests_that_breaks_off_catches_nothing() -> None:
     assert not fails("there is none of this name")
+
+
+def test_mutants_are_judged_side_by_side_each_in_a_process_of_its_own() -> None:
+    caught = TESTS["tests/ledgers/writer/test_core.py"][0]
+    judged = dict(forked([caught, "there is none of this name"], 2))
+    assert judged == {caught: True, "there is none of this name": False}

@@ -8,10 +8,17 @@ process of its own over the mutant.
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import multiprocessing.process
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -52,12 +59,18 @@ for _tests in (
 
 
 def judge(jobs: int) -> Iterator[tuple[Mutant, bool]]:
-    """Each mutant of ``TESTS``, and whether its tests fail over it."""
+    """Each mutant of ``TESTS``, and whether its tests fail over it.
+
+    Its process is forked from this one, which has imported all tests: an import takes longer than
+    most tests. What those made at their import, they made of the code as it is. So a mutant that
+    is not caught is tried again in a process that imports them over it.
+    """
     by_name = {mutant.name: mutant for mutant in (*MUTANTS, *UNIT_MUTANTS)}
     names = [name for some in TESTS.values() for name in some]
-    with ThreadPoolExecutor(jobs) as pool:
-        for name, caught in zip(names, pool.map(fails, names), strict=True):
-            yield by_name[name], caught
+    _import_tests()
+    gc.freeze()
+    for name, caught in forked(names, jobs):
+        yield by_name[name], caught or fails(name)
 
 
 def fails(name: str) -> bool:
@@ -69,6 +82,58 @@ def fails(name: str) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == CAUGHT
+
+
+def _import_tests() -> None:
+    """Import all test modules, and with them the code. Raises ImportError if one of them cannot
+    be imported."""
+    paths = [str(ROOT / path) for path in TESTS]
+    with open(os.devnull, "w") as silent, redirect_stdout(silent), redirect_stderr(silent):
+        code = pytest.main([*OPTIONS, "--collect-only", *paths])
+    if code != pytest.ExitCode.OK:
+        raise ImportError(f"pytest --collect-only of the tests of mutants ends with {int(code)}")
+
+
+def forked(names: Sequence[str], jobs: int) -> Iterator[tuple[str, bool]]:
+    """Run the tests of each mutant in a fork of this process, so many at a time."""
+    context = multiprocessing.get_context("fork")
+    waiting = list(reversed(names))
+    running: dict[str, tuple[multiprocessing.process.BaseProcess, float]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name = waiting.pop()
+                process = context.Process(target=_run_forked, args=(name,))
+                process.start()
+                running[name] = process, time.monotonic() + SECONDS
+            left_s = min(deadline for _, deadline in running.values()) - time.monotonic()
+            wait([process.sentinel for process, _ in running.values()], max(0.0, left_s))
+            for name, (process, deadline) in list(running.items()):
+                if process.is_alive() and time.monotonic() < deadline:
+                    continue
+                _end(process)
+                del running[name]
+                yield name, process.exitcode == CAUGHT
+    finally:
+        for process, _ in running.values():
+            _end(process)
+
+
+def _end(process: multiprocessing.process.BaseProcess) -> None:
+    """Kill a process, unless it has ended, and all that it has started."""
+    if process.pid is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # it may not be a group of its own yet
+    process.join()
+
+
+def _run_forked(name: str) -> None:
+    os.setsid()
+    with open(os.devnull, "w") as silent:
+        os.dup2(silent.fileno(), sys.stdout.fileno())
+        os.dup2(silent.fileno(), sys.stderr.fileno())
+    sys.exit(main(name))
 
 
 def main(name: str) -> int:

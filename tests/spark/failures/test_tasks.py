@@ -43,7 +43,7 @@ async def source(cluster: Cluster) -> str:
 @pytest.mark.parametrize(
     ("mode", "failure"),
     [
-        ("none", "task dies"),
+        pytest.param("none", "task dies", marks=pytest.mark.thorough),
         pytest.param("dedup", "task dies", marks=pytest.mark.thorough),
         ("segments", "task dies"),
         pytest.param("none", "task raises", marks=pytest.mark.thorough),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.strangers.contract.run_contract import EXAMPLES, run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.thorough, pytest.mark.processes, pytest.mark.timeout(900)]
 
 
 async def test_requests_and_answers_are_those_of_the_document(tmp_path: Path) -> None:
