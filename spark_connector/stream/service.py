@@ -21,6 +21,7 @@ from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.planning.option_values import wrong
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.segments import (
+    DELETED,
     PartitionSegments,
     check_one_topic_each,
     parse_segments,
@@ -52,7 +53,9 @@ NOWHERE = StreamPosition({}, {})
 ENDS_ONLY = 1 << 62
 """An offset beyond every log: segments from here on are none."""
 
-_DELETED = (ErrorCode.SUBSCRIPTION_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND)
+_NO_CURSOR = (ErrorCode.SUBSCRIPTION_NOT_FOUND, *DELETED)
+"""The answers to a move of a cursor that is not there: its subscription or topic was deleted, or
+the asked broker does not know them, or a new partition, yet."""
 
 
 class TopicFollower:
@@ -67,6 +70,8 @@ class TopicFollower:
         self._client = FencelogClient(options.servers)
         self._has_answered = False
         self._places: list[tuple[str, int]] = []
+        self._gone: set[str] = set()
+        """The topics of the position that a confirmed look has not found."""
         self._looked_s = -float("inf")
         self._cursors: dict[str, dict[int, int]] = {}
 
@@ -148,10 +153,7 @@ class TopicFollower:
                     topic, partition, from_offset=offset, confirmed=confirmed
                 )
             except FencelogError as error:
-                is_listed = self._options.topics_pattern is not None
-                if error.code is ErrorCode.NOT_FOUND or (
-                    error.code is ErrorCode.TOPIC_NOT_FOUND and is_listed
-                ):
+                if error.code in DELETED:
                     return None
                 raise
             return parse_segments(topic, answer, from_offset=offset)
@@ -179,18 +181,34 @@ class TopicFollower:
 
     async def _places_with(self, known: StreamPosition, confirmed: bool) -> list[tuple[str, int]]:
         """Return the partitions of the topics, as of the last look or (``confirmed``) of now, and
-        those of ``known``."""
-        now = anyio.current_time()
-        if confirmed or now - self._looked_s >= TOPICS_INTERVAL_S:
-            self._places = await partitions_of(self._client, self._options, confirmed=confirmed)
-            self._looked_s = now
-        topics = {topic for topic, _ in self._places}
+        those of ``known``. A topic of ``known`` is missing only if it is so in a confirmed look:
+        the asked broker may lag behind."""
+        is_due = anyio.current_time() - self._looked_s >= TOPICS_INTERVAL_S
+        if confirmed or is_due:
+            await self._look(confirmed=confirmed)
+        if self._missing(known) - self._gone:
+            await self._look(confirmed=True)
+        self._gone = self._missing(known)
         named = {
             (topic, partition)
-            for topic in topics & known.offsets.keys()
+            for topic in known.offsets.keys() - self._gone
             for partition in known.offsets[topic]
         }
         return sorted(named.union(self._places))
+
+    def _missing(self, known: StreamPosition) -> set[str]:
+        return known.offsets.keys() - {topic for topic, _ in self._places}
+
+    async def _look(self, *, confirmed: bool) -> None:
+        """Look at the topics, and their partitions."""
+        now = anyio.current_time()
+        try:
+            places = await partitions_of(self._client, self._options, confirmed=confirmed)
+        except FencelogError as error:
+            if confirmed or error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+            places = await partitions_of(self._client, self._options, confirmed=True)
+        self._places, self._looked_s = places, now
 
     async def _move_cursors(self, subscription: str, position: StreamPosition) -> None:
         """Move the cursors of the partitions whose offset has changed since the last time."""
@@ -205,9 +223,9 @@ class TopicFollower:
                 await self._client.seek(topic, subscription, offsets=moved)
             except FencelogError as error:
                 self._cursors.pop(topic, None)
-                if error.code not in _DELETED:
+                if error.code not in _NO_CURSOR:
                     raise
-                # The next look misses the topic, or the next move creates the subscription again.
+                # The next look misses the topic, or the next move finds or creates the cursor.
             else:
                 self._cursors[topic] = known | moved
 

@@ -60,25 +60,27 @@ def test_a_start_during_a_takeover_waits_for_its_end(
 class Brokers:
     """The client of a service with one topic. ``listed``: the numbers of partitions that the asked
     broker names, and ``owned`` those of which it finds an owner, look by look, the last for good.
+    ``lags``: it knows nothing of the topic unless it has to confirm that.
     """
 
     listed: list[int]
     owned: list[int] = field(default_factory=lambda: [9])
     topic_id: str = "id"
+    lags: bool = False
     looks: int = 0
     confirmed: int = 0
     asked: list[int] = field(default_factory=list)
 
     async def topic(self, name: str, *, confirmed: bool = False) -> dict[str, Any]:
         self.confirmed += confirmed
-        if not self._next(self.listed):
+        if not self._is_there(confirmed):
             raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no topic")
         self.looks += 1
         return {"namespace": "default", "topic": "t", "partitions": self._last(self.listed)}
 
     async def topics(self, *, confirmed: bool = False) -> list[dict[str, Any]]:
         other = {"namespace": "default", "topic": "a", "partitions": 1}
-        is_there = self._next(self.listed)
+        is_there = self._is_there(confirmed)
         return [other, *([await self.topic(T, confirmed=confirmed)] if is_there else [])]
 
     async def segments(self, topic: str, partition: int, **_: Any) -> dict[str, Any]:
@@ -94,8 +96,9 @@ class Brokers:
 
     async def close(self) -> None: ...
 
-    def _next(self, numbers: list[int]) -> int:
-        return numbers[min(self.looks, len(numbers) - 1)]
+    def _is_there(self, confirmed: bool) -> bool:
+        is_known = confirmed or not self.lags
+        return is_known and self.listed[min(self.looks, len(self.listed) - 1)] > 0
 
     def _last(self, numbers: list[int]) -> int:
         return numbers[min(max(self.looks - 1, 0), len(numbers) - 1)]
@@ -164,6 +167,46 @@ def test_a_topic_of_a_pattern_that_was_deleted_is_left_out_once_it_is_listed_no_
 
 
 @pytest.mark.parametrize("options", [OPTIONS, PATTERN])
+def test_a_topic_that_a_broker_does_not_know_yet_is_not_deleted(
+    follow: Any, options: ReadOptions
+) -> None:
+    """The query ended with its deletion, or a run with availableNow before the topic's end."""
+    brokers = Brokers([2], lags=True)
+    assert follow(brokers, options) == [(0, "id"), (1, "id")]
+    assert (brokers.looks, brokers.confirmed) == (1, 1)
+
+
+def test_a_topic_whose_owner_is_not_known_yet_is_asked_for_again(follow: Any) -> None:
+    brokers = Brokers([2], [0, 2])
+    assert follow(brokers, OPTIONS) == [(0, "id"), (1, "id")]
+    assert brokers.looks == 2
+
+
+def test_a_topic_that_was_deleted_is_confirmed_to_be_once(
+    monkeypatch: pytest.MonkeyPatch, follow: Any
+) -> None:
+    """With failOnDataLoss=false the position keeps it, and each trigger looks at the topics."""
+    monkeypatch.setattr(service_module, "TOPICS_INTERVAL_S", 0.0)
+    listings: list[bool] = []
+
+    class Counted(Brokers):
+        async def topics(self, *, confirmed: bool = False) -> list[dict[str, Any]]:
+            listings.append(confirmed)
+            return await super().topics(confirmed=confirmed)
+
+    brokers = Counted([0])
+    follow(brokers, PATTERN)
+    assert listings == [False, True]
+    follower = TopicFollower(PATTERN)
+    try:
+        for _ in range(3):
+            follower.segments(None, known=StreamPosition({T: "id"}, {T: {0: 5}}))
+    finally:
+        follower.close()
+    assert listings[2:] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("options", [OPTIONS, PATTERN])
 def test_where_ends_are_confirmed_the_partitions_are_too(
     monkeypatch: pytest.MonkeyPatch, follow: Any, options: ReadOptions
 ) -> None:
@@ -177,5 +220,40 @@ def test_where_ends_are_confirmed_the_partitions_are_too(
         for looks in (2, 3):
             follower.segments(None, confirmed=True)
             assert (brokers.looks, brokers.confirmed) == (looks, looks - 1)
+    finally:
+        follower.close()
+
+
+# -- the cursor ------------------------------------------------------------------------------------
+
+
+class Cursors(Brokers):
+    """The same, with a subscription. ``refusals``: of the next moves."""
+
+    refusals: list[ErrorCode]
+    moves: list[dict[int, int]]
+
+    async def subscription(self, topic: str, name: str) -> dict[str, Any]:
+        return {"durable": True}
+
+    async def seek(self, topic: str, name: str, *, offsets: dict[int, int]) -> None:
+        if self.refusals:
+            raise FencelogError(self.refusals.pop(0), "the topic has 1 partitions, no 1")
+        self.moves.append(offsets)
+
+
+def test_a_cursor_that_a_broker_does_not_know_yet_is_moved_later(
+    monkeypatch: pytest.MonkeyPatch, follow: Any
+) -> None:
+    """A partition that was just added used to end the query."""
+    brokers = Cursors([2])
+    brokers.refusals, brokers.moves = [ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND], []
+    follow(brokers, OPTIONS)
+    follower = TopicFollower(OPTIONS)
+    position = StreamPosition({T: "id"}, {T: {0: 5, 1: 3}})
+    try:
+        for moves in ([], [], [{0: 5, 1: 3}], [{0: 5, 1: 3}]):
+            follower.move_cursor("etl", position)
+            assert brokers.moves == moves
     finally:
         follower.close()
