@@ -10,9 +10,9 @@ prove that no list will ever hold it:
 * the topic is gone for good: ids are never used again.
 
 A ledger that was made for a committer (``commits.pending_core``) names no epoch until an owner is
-about to list it. It is garbage if it was withdrawn, or was not committed in time; and it is
-withdrawn before it is deleted, so that an owner which claims it meanwhile either finds that, or
-keeps the ledger.
+about to list it. It is garbage if it was withdrawn, or was not committed in time, unless the
+present owner has claimed it; and it is withdrawn before it is deleted, so that an owner which
+claims it meanwhile either finds that, or keeps the ledger.
 
 Any other ledger is left alone, whatever it looks like.
 """
@@ -68,7 +68,9 @@ def is_garbage(
             return False
         if tag.is_withdrawn:
             return True
-        return age_s >= pending_s if tag.epoch is None else tag.epoch < ledger_list.epoch
+        if tag.is_committers and age_s < pending_s:
+            return False  # the present owner may get the commit again that a former one has begun
+        return tag.epoch is None or tag.epoch < ledger_list.epoch
     return topic_is_gone and age_s >= grace_s
 
 

@@ -82,7 +82,9 @@ def test_of_a_topic_that_is_gone_for_good_all_goes(ledger_list: LedgerList | Non
         (Tag("t1", 0, None, True), 8, 100.0, True),
         (Tag("t1", 0, None, True, True), 8, 0.0, True),  # withdrawn
         (Tag("t1", 0, 5, True), 8, 1e9, False),  # the present owner may be about to list it
-        (Tag("t1", 0, 4, True), 8, 0.0, True),  # claimed by an owner that lists nothing any more
+        (Tag("t1", 0, 4, True), 8, 99.0, False),  # the present owner may get the commit again
+        (Tag("t1", 0, 4, True), 8, 100.0, True),  # claimed by an owner that lists nothing any more
+        (Tag("t1", 0, 4, True, True), 8, 0.0, True),
         (Tag("t1", 0, 4, True), 9, 1e9, False),  # listed
     ],
 )
