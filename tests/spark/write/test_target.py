@@ -1,0 +1,91 @@
+"""The place that a batch is written to: the partitions of its topic, and one mode for all of its
+attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fencelog.api.client import FencelogClient
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.write import segments, target
+from fencelog.spark_connector.write.appends import append_all
+from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
+from fencelog.spark_connector.write.segments import write_ledgers
+from fencelog.spark_connector.write.target import Job, WriteTarget, reached
+
+
+async def test_partitions_are_those_of_now_whatever_broker_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row may name one that was just added, and a key keeps to its partition from batch to
+    batch."""
+
+    class Lagging(FencelogClient):
+        async def topic(self, topic: str, *, confirmed: bool = False) -> dict[str, Any]:
+            return {"partitions": 2 if confirmed else 1}
+
+    async def answering(servers: Sequence[str]) -> tuple[str, ...]:
+        return tuple(servers)
+
+    monkeypatch.setattr(target, "FencelogClient", Lagging)
+    monkeypatch.setattr(target, "servers_that_answer", answering)
+    found = await reached(WriteOptions(("http://127.0.0.1:1",), "default/t"))
+    assert found.partitions == 2
+
+
+# -- the modes of a batch --------------------------------------------------------------------------
+
+QUERY = "spark-query"
+
+
+async def write(found: WriteTarget, batch: int, mode: ExactlyOnce, *, commits: bool = True) -> None:
+    """Write one row as a batch. ``commits``: its driver lives until then."""
+    rows = iter([pa.RecordBatch.from_pydict({"value": [b"%d" % batch]})])
+    if mode is ExactlyOnce.DEDUP:
+        await append_all(rows, found, turn=0, job=Job(QUERY, batch))
+        return
+    task = await write_ledgers(rows, found, Job(QUERY, batch))
+    if commits:
+        await segments.commit([task], found.options)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (ExactlyOnce.SEGMENTS, ExactlyOnce.DEDUP),
+        (ExactlyOnce.DEDUP, ExactlyOnce.SEGMENTS),
+    ],
+)
+async def test_a_batch_is_completed_in_the_mode_in_which_it_was_begun(
+    server: str, client: FencelogClient, first: ExactlyOnce, then: ExactlyOnce
+) -> None:
+    """A query that changes its mode after a failure used to write the rows of that batch again."""
+    topic = f"write/mode-{first.value}"
+    await client.create_topic(topic)
+    found = await reached(WriteOptions((server,), topic))
+    await write(found, 3, first)
+    with pytest.raises(FencelogError, match=f"batch 3 with exactlyOnce={first.value}") as raised:
+        await write(found, 3, then)
+    assert raised.value.code is ErrorCode.SEQUENCE_REUSED
+    with pytest.raises(FencelogError, match="a task of batch 2 comes too late") as raised:
+        await write(found, 2, then)
+    assert raised.value.code is ErrorCode.PRODUCER_FENCED
+    await write(found, 3, first)
+    await write(found, 4, then)
+    assert (await client.offsets(topic))[0]["tail_offset"] == 2
+
+
+async def test_a_batch_of_segments_that_was_not_committed_may_be_written_by_dedup(
+    server: str, client: FencelogClient
+) -> None:
+    """As where the list of ledgers has no space for it."""
+    topic = "write/mode-not-committed"
+    await client.create_topic(topic)
+    found = await reached(WriteOptions((server,), topic))
+    await write(found, 3, ExactlyOnce.SEGMENTS, commits=False)
+    await write(found, 3, ExactlyOnce.DEDUP)
+    assert (await client.offsets(topic))[0]["tail_offset"] == 1
