@@ -25,6 +25,10 @@ from fencelog.spark_connector.planning.segments import (
 MAX_CONCURRENT_REQUESTS = 16
 """The partitions asked at the same time, without a connection for each of a thousand."""
 
+ANSWER_S = 60.0
+"""The time for which a service is asked again that answers: a takeover, or an owner that was
+replaced, which notices that within 35 s and knows too little until then."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRanges:
@@ -53,7 +57,9 @@ async def fetch(options: ReadOptions, rows: RowFilter = ALL_ROWS) -> TopicRanges
     """
     async with FencelogClient(options.servers) as client:
         try:
-            return await retry_idempotent(lambda: fetch_with(client, options, rows))
+            return await retry_idempotent(
+                lambda: fetch_with(client, options, rows), timeout_s=ANSWER_S
+            )
         except FencelogError as error:
             raise located(error, options) from error
 

@@ -16,6 +16,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import FramedBatch
 from fencelog.spark_connector.planning.broker_reads import BrokerRead
 from fencelog.spark_connector.planning.segments import DELETED
+from fencelog.spark_connector.planning.service import ANSWER_S
 from fencelog.spark_connector.read.decode import (
     StoredBatches,
     decode,
@@ -28,10 +29,6 @@ from fencelog.spark_connector.read.scan import Emit
 
 LOG, COMPACTED = "log", "compacted"
 _NO_END = 2**63 - 1
-
-ANSWER_S = 60.0
-"""The time for which a broker is asked again: a takeover, or an owner that was replaced and shows
-an old tail, which it notices within 35 s."""
 
 
 class PageSource(TopicSource, Protocol):

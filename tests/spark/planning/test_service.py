@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,10 +17,12 @@ from fencelog.api.client.retry import retry_idempotent
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.spark_connector.planning import service
 from fencelog.spark_connector.planning.bounds import TimeOffset
 from fencelog.spark_connector.planning.options import parse_batch_options
-from fencelog.spark_connector.planning.service import fetch_with
+from fencelog.spark_connector.planning.service import fetch, fetch_with
 from fencelog.spark_connector.source import FencelogReader
+from tests.support.virtual_time import VirtualTimeLoop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module")]
 
@@ -91,6 +94,34 @@ async def test_a_broker_that_was_replaced_does_not_tell_the_offset_of_a_time(vie
         found = await fetch_with(cast("Any", Owners(tail, found=offset)), options)
         expected = TimeOffset(offset, is_found=offset < tail)
         assert found.times == {("default/t", 0, 1000): expected}
+
+
+async def test_a_broker_that_was_replaced_has_time_to_notice_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notices_s = 35
+
+    class Replaced(Owners):
+        def __init__(self, _: object) -> None:
+            super().__init__()
+
+        async def __aenter__(self) -> Replaced:
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def partition_offsets(self, *_: Any) -> dict[str, Any]:
+            tail = 90 if anyio.current_time() < notices_s else 100
+            return {"offset": tail, "tail_offset": tail}
+
+    def query() -> None:
+        given = {"server": "http://127.0.0.1:1", "topic": "t", "startingTimestamp": "1"}
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            found = runner.run(fetch(parse_batch_options(given)))
+        assert found.times == {("default/t", 0, 1000): TimeOffset(100, is_found=False)}
+
+    monkeypatch.setattr(service, "FencelogClient", Replaced)
+    await anyio.to_thread.run_sync(query)
 
 
 async def rows(server: str, topic: str, **options: str) -> list[tuple[int, bytes]]:
