@@ -45,6 +45,11 @@ PARTITIONS_AT_ONCE = 8
 """The partitions that a batch is committed to, or withdrawn from, at the same time: each is work of
 its owner, which closes and checks the ledgers."""
 
+COMMIT_S = 120.0
+"""The time for which a commit is repeated, as long as a stream waits for a service: several
+takeovers, or a rolling restart. Spark repeats tasks, but ends a query whose commit fails, and a
+table is then written by half."""
+
 LEDGERS_AT_ONCE = 1000
 """The ledgers that a partition takes in one commit (MAX_COMMIT_LEDGERS of brokers)."""
 
@@ -254,7 +259,8 @@ async def commit(
             done = await retry_idempotent(
                 lambda: commits.commit(
                     job.batch, ledgers, partitions=partitions, ends=not is_stream
-                )
+                ),
+                timeout_s=COMMIT_S,
             )
             if done["batch"] > job.batch:
                 raise _too_late(job, done["batch"])

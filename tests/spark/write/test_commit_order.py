@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from fencelog.spark_connector.write.segments import (
     TaskLedgers,
 )
 from fencelog.spark_connector.write.target import Job
+from tests.support.virtual_time import VirtualTimeLoop
 
 OPTIONS = WriteOptions(("http://127.0.0.1:1",), "default/orders")
 JOB = Job("spark-query", 4)
@@ -35,6 +37,8 @@ class Owners:
         self.most = 0
         self.spread = 0
         """The number of partitions that an earlier attempt has committed; 0: there was none."""
+        self.absent_s = 0.0
+        """The time for which partition 1 has no owner."""
         self.known: dict[int, tuple[int, int]] = {}
         """The last batch of a partition and its messages, where it was committed before."""
         self._open = 0
@@ -44,6 +48,8 @@ class Owners:
         return Owner(self, partition)
 
     async def ask(self, partition: int, ledgers: int) -> None:
+        if partition == 1 and anyio.current_time() < self.absent_s:
+            raise FencelogError(ErrorCode.NO_OWNER, "the partition is being taken over")
         self.done_before[partition] = len(self.done)
         self._open += 1
         self.most = max(self.most, self._open)
@@ -144,6 +150,15 @@ async def test_too_many_tasks_are_refused_before_anything_is_committed(owners: O
         await segments.commit([task(1)] * (LEDGERS_AT_ONCE + 1), OPTIONS)
     assert raised.value.code is ErrorCode.LIMIT_REACHED
     assert owners.done == []
+
+
+def test_a_commit_outlasts_takeovers(owners: Owners) -> None:
+    """It was given up after 30 s, which a broker that was replaced may need to notice it: the query
+    ended, and a table had been committed to other partitions."""
+    owners.absent_s = 100
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(segments.commit([task(0, 1)], OPTIONS, is_stream=False))
+    assert owners.done == [(0, 1), (1, 1)]
 
 
 async def test_the_ledgers_of_a_partition_are_withdrawn_together(owners: Owners) -> None:
