@@ -79,14 +79,16 @@ class StreamDriver:
         self._now = now
         self._answers: list[PartitionSegments] = []
         self._asked_from: StreamPosition | None = None
+        self._begun: StreamPosition | None = None
         self._end: StreamPosition | None = None
         self._target: StreamPosition | None = None
         self._pause_s = 0.0
         self._looked_s = self._advanced_s = self._cursor_s = _NEVER
 
     def begin(self) -> StreamPosition:
-        """Return the start of a query that has no checkpoint."""
-        start = self._service.starting()
+        """Return the start of a query that has completed no micro-batch. Spark asks again when it
+        plans the first one, whose end is fixed by then, maybe by an earlier run."""
+        start = self._begun = self._service.starting()
         self.acknowledge(start)
         return start
 
@@ -138,6 +140,9 @@ class StreamDriver:
 
     def tasks(self, start: StreamPosition, end: StreamPosition) -> list[ReadTask]:
         """Return the tasks of a micro-batch: the same slices whenever it is planned again."""
+        if start == self._begun:  # what appeared after the end was fixed is of the next batch
+            start = start.up_to(end)
+        self._begun = None
         groups = slices(start, end, min_partitions=self._options.read.min_partitions)
         check_topics(start, end.ids, self._options.read)
         check_partitions(start, end)  # the next batch would read the others again

@@ -36,6 +36,15 @@ class StreamPosition:
             mine |= {p: max(offset, mine.get(p, 0)) for p, offset in partitions.items()}
         return StreamPosition({**other.ids, **self.ids}, offsets)
 
+    def up_to(self, end: StreamPosition) -> StreamPosition:
+        """Return the earlier offset of every partition that is in both."""
+        offsets = {
+            topic: {p: min(offset, ends[p]) for p, offset in partitions.items() if p in ends}
+            for topic, partitions in self.offsets.items()
+            if (ends := end.offsets.get(topic)) is not None
+        }
+        return StreamPosition({topic: self.ids[topic] for topic in offsets}, offsets)
+
     def members(self) -> dict[str, Any]:
         """Return the members of the JSON object, in canonical order. ``offsets`` alone is what the
         option ``startingOffsets`` takes."""

@@ -377,3 +377,29 @@ def test_a_batch_that_is_repeated_reads_no_other_topic_that_appeared_in_it() -> 
         opened(service).tasks(start, end)
     assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
     assert opened(ScriptedService([10], topic_id="old")).tasks(start, end)
+
+
+@pytest.mark.parametrize("end", [at(3), at(5)])
+def test_a_first_batch_is_repeated_though_partitions_were_added_since(end: StreamPosition) -> None:
+    """Spark has no start of it in the checkpoint, and asks where the query begins: by now that has
+    a partition more than the end. It was taken for one that a broker does not show, and the query
+    could not be started again."""
+    service = ScriptedService([5, 4])
+    driver = opened(service)
+    start = driver.begin()
+    assert start == at(0, 0)
+    assert rows(driver, start, end) == [(0, 0, end.next_offset(T, 0))]
+    assert driver.next_end(end, limited=False) == at(5, 4)
+    assert rows(driver, end, at(5, 4))[-1] == (1, 0, 4)
+
+
+def test_a_first_batch_that_ends_before_the_query_begins_by_now_has_no_rows() -> None:
+    """As from ``latest`` on. The next one begins at its end, and so does the cursor."""
+    service = ScriptedService([9])
+    service.starting = lambda: at(9)  # type: ignore[method-assign]  # of this service
+    driver = opened(service)
+    assert rows(driver, driver.begin(), at(5)) == []
+    service.clock_s += CURSOR_INTERVAL_S
+    assert driver.next_end(at(5), limited=False) == at(9)
+    assert rows(driver, at(5), at(9)) == [(0, 5, 9)]
+    assert service.cursors[-1] == ("etl", at(5))
