@@ -140,8 +140,8 @@ class StreamDriver:
 
     def tasks(self, start: StreamPosition, end: StreamPosition) -> list[ReadTask]:
         """Return the tasks of a micro-batch: the same slices whenever it is planned again."""
-        if start == self._begun:  # what appeared after the end was fixed is of the next batch
-            start = start.up_to(end)
+        if start == self._begun:
+            start = self._begin_before(end)
         self._begun = None
         groups = slices(start, end, min_partitions=self._options.read.min_partitions)
         check_topics(start, end.ids, self._options.read)
@@ -176,6 +176,16 @@ class StreamDriver:
 
     def close(self) -> None:
         self._service.close()
+
+    def _begin_before(self, end: StreamPosition) -> StreamPosition:
+        """Return the start of the first micro-batch: what appeared after its end was fixed, and
+        whatever is beyond that, is of the next one."""
+        assert self._begun is not None
+        start = self._begun.up_to(end)
+        if start != self._begun:
+            self._cursor_s = _NEVER  # it is beyond what has been processed
+            self.acknowledge(start)
+        return start
 
     def _rest(self) -> None:
         """Wait before the next look if the previous ones have found nothing new."""
