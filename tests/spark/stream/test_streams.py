@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from fencelog.api.client import FencelogClient
-from tests.spark.support.streams import HAS_LIMITS, Stream, append, batches
+from tests.spark.support.copies import Copy
+from tests.spark.support.streams import (
+    HAS_LIMITS,
+    Stream,
+    append,
+    batches,
+    forget_last_commit,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Open = Callable[..., Stream]
 
@@ -102,6 +114,27 @@ async def test_trimmed_messages_end_the_query_unless_their_loss_is_accepted(
     trimmed = await client.trim(topic, 0, 205)
     assert trimmed["held_back"] is True
     assert trimmed["earliest_offset"] == (200 if HAS_LIMITS else 150)  # one micro-batch behind
+
+
+@pytest.mark.thorough
+async def test_a_first_batch_is_repeated_after_its_topic_has_grown(
+    spark: SparkSession, client: FencelogClient, server: str, tmp_path: Path
+) -> None:
+    """Spark asks where the query begins, which includes the new partition, unlike the batch."""
+    source, sink = "stream/grown", "stream/grown-copy"
+    for topic in (source, sink):
+        await client.create_topic(topic, partitions=1)
+    await append(client, source, 0, 100)
+    copy = Copy(spark, tmp_path, server, source, sink)
+    assert batches(copy.run(exactlyOnce="segments")) == [100]
+    forget_last_commit(copy.checkpoint)
+    await client.update_topic(source, {}, partitions=2)
+    await append(client, source, 1, 10)
+    found = batches(copy.run(exactlyOnce="segments"))
+    if not HAS_LIMITS:  # after a failed batch only that
+        found += batches(copy.run(exactlyOnce="segments"))
+    assert found == [100, 10]
+    assert (await client.offsets(sink))[0]["tail_offset"] == 110
 
 
 async def test_a_topic_that_was_created_again_is_another_topic(

@@ -56,14 +56,6 @@ class Copy:
             query.stop()
         return query
 
-    def forget_last_commit(self) -> None:
-        """Have the next run write the last batch again, as if its driver had died before it could
-        note that the batch is committed."""
-        commits = self.checkpoint / "commits"
-        last = max((p for p in commits.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
 
 def main() -> None:
     """Copy with a failure in the sink, until the process is killed. What it prints tells a test

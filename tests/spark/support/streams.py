@@ -77,3 +77,12 @@ class Stream:
 def batches(query: StreamingQuery) -> list[int]:
     """The rows of each micro-batch that had any."""
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Have the next run repeat the last batch, as if its driver had died before it could note that
+    the batch is complete."""
+    commits = checkpoint / "commits"
+    last = max((p for p in commits.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
