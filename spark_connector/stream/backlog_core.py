@@ -74,7 +74,7 @@ def check_topics(start: StreamPosition, ids: Mapping[str, str], options: ReadOpt
 
 
 def check_complete(start: StreamPosition, answers: Sequence[PartitionSegments]) -> None:
-    """Check that the log has every message from ``start`` on. An answer that ``falls_short`` has to
+    """Check that the log has every message from ``start`` on. An answer that ``is_doubtful`` has to
     be a confirmed one.
 
     Raises FencelogError: OFFSET_TRIMMED, OFFSET_BEYOND_TAIL, TOPIC_NOT_FOUND, naming what is lost.
@@ -144,10 +144,13 @@ def covers(answers: Sequence[PartitionSegments], end: StreamPosition) -> bool:
     )
 
 
-def falls_short(answers: Sequence[PartitionSegments], known: StreamPosition) -> bool:
-    """Tell whether a partition ends below an offset that is known of it."""
+def is_doubtful(answers: Sequence[PartitionSegments], known: StreamPosition) -> bool:
+    """Tell whether a partition ends below an offset that is known of it, or is of another topic of
+    that name than the one that is known."""
     return any(
-        answer.end_offset < known.next_offset(answer.topic, answer.partition) for answer in answers
+        answer.end_offset < known.next_offset(answer.topic, answer.partition)
+        or answer.topic_id != known.ids.get(answer.topic, answer.topic_id)
+        for answer in answers
     )
 
 

@@ -21,7 +21,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     check_topics,
     covers,
     ends_of,
-    falls_short,
+    is_doubtful,
     within,
 )
 from fencelog.spark_connector.stream.options import StreamOptions
@@ -196,14 +196,15 @@ class StreamDriver:
     def _look(self, start: StreamPosition | None, *, known: StreamPosition | None = None) -> None:
         """Ask for the segments from ``start`` on.
 
-        ``known``: ends that were seen before, ``start`` among them. Ends never fall, so lower ones
-        are those of an owner that was replaced and does not know it yet: not a loss, and nothing to
-        plan by. The confirmed answer is final; without ``known`` there is nothing to judge ends by,
-        so they have to be confirmed.
+        ``known``: ends that were seen before, ``start`` among them. Ends never fall, and ids are
+        never used again. So a lower end is that of an owner that was replaced and does not know it
+        yet, and another id may be that of the topic's predecessor: no loss, and nothing to plan by.
+        The confirmed answer is final; without ``known`` there is nothing to judge by, so it has to
+        be confirmed.
         """
         ask = self._service.segments
         self._answers = ask(start, known=known, confirmed=known is None)
-        if known is not None and falls_short(self._answers, known):
+        if known is not None and is_doubtful(self._answers, known):
             self._answers = ask(start, known=known, confirmed=True)
         self._asked_from = start
         self._looked_s = self._now()

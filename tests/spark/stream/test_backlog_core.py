@@ -16,7 +16,7 @@ from fencelog.spark_connector.stream.backlog_core import (
     check_topics,
     covers,
     ends_of,
-    falls_short,
+    is_doubtful,
     within,
 )
 from fencelog.spark_connector.stream.position_core import StreamPosition
@@ -123,12 +123,13 @@ def test_a_topic_that_the_query_does_not_read_is_refused() -> None:
         check_topics(at(0, topic="other/x"), {}, PATTERN)
 
 
-def test_an_answer_falls_short_of_an_end_that_was_known() -> None:
+def test_an_answer_that_contradicts_what_was_known_is_doubtful() -> None:
     answers = [segments((5, 50)), segments((3, 30), partition=1)]
-    assert falls_short(answers, at(6, 0))
-    assert not falls_short(answers, at(5, 3))
-    assert not falls_short(answers, at(1, 1, 9))  # a partition without an answer is no short one
-    assert not falls_short(answers, at(9, topic="default/deleted"))
+    assert is_doubtful(answers, at(6, 0))
+    assert not is_doubtful(answers, at(5, 3))
+    assert not is_doubtful(answers, at(1, 1, 9))  # a partition without an answer is no short one
+    assert not is_doubtful(answers, at(9, topic="default/deleted"))
+    assert is_doubtful(answers, replace(at(1), ids={T: "another"}))
 
 
 def test_a_position_is_kept_within_what_there_is() -> None:

@@ -32,11 +32,13 @@ def at(*offsets: int, topic_id: str = T) -> StreamPosition:
 
 @dataclass
 class ScriptedService:
-    """A topic of some lengths. Notes what it is asked for. ``shown``: the lengths that an owner
-    answers with which was replaced and does not know it, unless it has to confirm them."""
+    """A topic of some lengths. Notes what it is asked for. ``shown`` and ``shown_id``: the lengths
+    and the id that an owner answers with which was replaced and does not know it, unless it has to
+    confirm them."""
 
     lengths: list[int]
     shown: list[int] | None = None
+    shown_id: str | None = None
     earliest: int = 0
     topic_id: str = T
     looks: list[StreamPosition | None] = field(default_factory=list)
@@ -61,12 +63,13 @@ class ScriptedService:
         self.known.append(known)
         self.confirmed += confirmed
         lengths = self.lengths if confirmed or self.shown is None else self.shown
+        topic_id = self.topic_id if confirmed or self.shown_id is None else self.shown_id
         return [
             segments(
                 (length, length * 10),
                 partition=number,
                 earliest=self.earliest,
-                topic_id=self.topic_id,
+                topic_id=topic_id,
             )
             for number, length in enumerate(lengths)
         ]
@@ -286,6 +289,17 @@ def test_another_topic_of_the_same_name_is_never_read() -> None:
         with pytest.raises(FencelogError, match=f"with id {T}, now its id is new"):
             call()
     assert service.cursors == []
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_the_predecessor_of_a_topic_is_taken_for_no_successor(fail_on_data_loss: bool) -> None:
+    """A broker that lags behind knows the topic that had the name before: the query ended, and was
+    to be given a new checkpoint."""
+    service = ScriptedService([9], shown=[20], shown_id="old")
+    driver = opened(service, fail_on_data_loss=fail_on_data_loss)
+    assert driver.next_end(at(3), limited=False) == at(9)
+    assert rows(driver, at(3), at(9)) == [(0, 3, 9)]
+    assert rows(opened(service), StreamPosition({}, {}), at(9)) == [(0, 0, 9)]
 
 
 def test_the_cursor_follows_what_was_processed_at_intervals() -> None:
