@@ -40,7 +40,7 @@ async def reached(options: WriteOptions) -> WriteTarget:
         options = replace(options, servers=await servers_that_answer(options.servers))
         async with FencelogClient(options.servers) as client:
             ask = partial(client.topic, options.topic, confirmed=True)
-            topic = await retry_not_applied(ask)
+            topic = await retry_idempotent(ask)
         return WriteTarget(options, int(topic["partitions"]))
     except FencelogError as error:
         raise located(error, options) from error

@@ -23,9 +23,12 @@ async def test_partitions_are_those_of_now_whatever_broker_is_asked(
 ) -> None:
     """A row may name one that was just added, and a key keeps to its partition from batch to
     batch."""
+    lost = [FencelogError(ErrorCode.METADATA_UNKNOWN, "ZooKeeper has another leader")]
 
     class Lagging(FencelogClient):
         async def topic(self, topic: str, *, confirmed: bool = False) -> dict[str, Any]:
+            if lost:
+                raise lost.pop()
             return {"partitions": 2 if confirmed else 1}
 
     async def answering(servers: Sequence[str]) -> tuple[str, ...]:
