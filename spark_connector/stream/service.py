@@ -202,13 +202,19 @@ class TopicFollower:
     async def _look(self, *, confirmed: bool) -> None:
         """Look at the topics, and their partitions."""
         now = anyio.current_time()
+        self._places, self._looked_s = await self._listed(confirmed=confirmed), now
+
+    async def _listed(self, *, confirmed: bool) -> list[tuple[str, int]]:
         try:
-            places = await partitions_of(self._client, self._options, confirmed=confirmed)
+            return await partitions_of(self._client, self._options, confirmed=confirmed)
         except FencelogError as error:
-            if confirmed or error.code is not ErrorCode.TOPIC_NOT_FOUND:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
-            places = await partitions_of(self._client, self._options, confirmed=True)
-        self._places, self._looked_s = places, now
+            if confirmed and self._options.topics_pattern is None:
+                raise
+        if not confirmed:
+            return await self._listed(confirmed=True)
+        return []  # the driver decides whether that is a loss
 
     async def _move_cursors(self, subscription: str, position: StreamPosition) -> None:
         """Move the cursors of the partitions whose offset has changed since the last time."""

@@ -291,6 +291,13 @@ def test_another_topic_of_the_same_name_is_never_read() -> None:
     assert service.cursors == []
 
 
+def test_a_stream_whose_last_topic_was_deleted_waits_for_others_or_ends() -> None:
+    service = ScriptedService([])
+    with pytest.raises(FencelogError, match="topic default/t of the stream was deleted"):
+        opened(service).next_end(at(3), limited=False)
+    assert opened(service, fail_on_data_loss=False).next_end(at(3), limited=False) == at(3)
+
+
 @pytest.mark.parametrize("fail_on_data_loss", [False, True])
 def test_the_predecessor_of_a_topic_is_taken_for_no_successor(fail_on_data_loss: bool) -> None:
     """A broker that lags behind knows the topic that had the name before: the query ended, and was

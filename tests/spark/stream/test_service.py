@@ -182,6 +182,11 @@ def test_a_topic_whose_owner_is_not_known_yet_is_asked_for_again(follow: Any) ->
     assert brokers.looks == 2
 
 
+def test_the_last_topic_of_a_pattern_may_be_deleted(follow: Any) -> None:
+    """The query ended whatever failOnDataLoss was, and did not name the topic."""
+    assert follow(Brokers([0]), replace(PATTERN, topics_pattern="default/t")) == []
+
+
 def test_a_topic_that_was_deleted_is_confirmed_to_be_once(
     monkeypatch: pytest.MonkeyPatch, follow: Any
 ) -> None:
