@@ -49,6 +49,12 @@ def test_a_partition_that_is_new_begins_at_its_first_message() -> None:
     assert HERE.next_offset("a/new", 0) == 0
 
 
+def test_a_position_up_to_another_has_what_is_in_both() -> None:
+    end = StreamPosition({"a/u": "2", "a/v": "3"}, {"a/u": {0: 4, 1: 9, 2: 1}, "a/v": {0: 1}})
+    assert HERE.up_to(end) == StreamPosition({"a/u": "2"}, {"a/u": {0: 4, 1: 5}})
+    assert HERE.up_to(HERE) == HERE
+
+
 def test_more_members_are_ignored() -> None:
     assert parse_position(HERE.members() | {"messagesBehind": 9}) == HERE
 
