@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer
-from fencelog.api.client.retry import retry_at_least_once
+from fencelog.api.client.retry import retry_at_least_once, retry_idempotent
 from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.write.batches import encode, route
 from fencelog.spark_connector.write.gathered import Gathered
 from fencelog.spark_connector.write.limits import MAX_WAITING_BYTES
 from fencelog.spark_connector.write.rows import take_rows
-from fencelog.spark_connector.write.target import Job, WriteTarget, spread_of_batch
+from fencelog.spark_connector.write.target import (
+    Job,
+    WriteTarget,
+    of_partition,
+    spread_of_batch,
+)
 
 IN_FLIGHT = 4
 """The record batches of a task that are sent, or wait for the one before them in their partition;
@@ -124,7 +129,7 @@ class _OrderedAppends:
 def _at_least_once(client: FencelogClient, topic: str) -> Append:
     async def append(partition: int, batch: bytes, count: int) -> object:
         return await retry_at_least_once(
-            lambda: client.append_batch(topic, batch, partition=partition)
+            lambda: of_partition(client.append_batch(topic, batch, partition=partition))
         )
 
     return append
@@ -180,7 +185,8 @@ class _Numbered:
                 partition=partition,
                 epoch=self._job.batch,
             )
-            self._known[partition] = await producer.resume()
+            resume = producer.resume
+            self._known[partition] = await retry_idempotent(lambda: of_partition(resume()))
             producer.sequence = 0
             self._producers[partition] = producer
         return producer

@@ -33,6 +33,7 @@ from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
     Job,
     WriteTarget,
+    of_partition,
     partitions_of_batch,
     unkeyed_partition,
 )
@@ -119,7 +120,7 @@ class _OpenLedgers:
         ledger = self._ledgers.get(partition)
         if ledger is None:
             commits = PartitionCommits(self._client, self._topic, partition, self._name)
-            made = await retry_idempotent(commits.create_ledger)
+            made = await retry_idempotent(lambda: of_partition(commits.create_ledger()))
             await self._bookies.move(made["bookies"])
             ledger = self._ledgers[partition] = _OpenLedger(made, self._bookies, self._host)
         entry = ledger.entry(rows)  # while others are on their way
@@ -257,8 +258,8 @@ async def commit(
             commits = PartitionCommits(client, options.topic, partition, job.name)
             ledgers = [(each.ledger_id, each.messages) for each in by_partition[partition]]
             done = await retry_idempotent(
-                lambda: commits.commit(
-                    job.batch, ledgers, partitions=partitions, ends=not is_stream
+                lambda: of_partition(
+                    commits.commit(job.batch, ledgers, partitions=partitions, ends=not is_stream)
                 ),
                 timeout_s=COMMIT_S,
             )

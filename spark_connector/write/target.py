@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.commits import PartitionCommits
@@ -13,6 +14,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.spark_connector.planning.first_contact import servers_that_answer
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,19 @@ async def reached(options: WriteOptions) -> WriteTarget:
         return WriteTarget(options, int(topic["partitions"]))
     except FencelogError as error:
         raise located(error, options) from error
+
+
+async def of_partition(request: Awaitable[T]) -> T:
+    """Return the answer to a request for a partition that the driver has found. Raises what it
+    raises; NO_OWNER, which may be repeated, where the asked broker does not know the partition yet:
+    a topic never gets fewer of them."""
+    try:
+        return await request
+    except FencelogError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        what = f"{error.detail}: it is not known everywhere yet"
+        raise FencelogError(ErrorCode.NO_OWNER, what) from error
 
 
 async def partitions_of_batch(client: FencelogClient, target: WriteTarget, job: Job) -> int:

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.commits import PartitionCommits
+from fencelog.api.client.producer import PartitionAccess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.write import segments, target
 from fencelog.spark_connector.write.appends import append_all
@@ -40,6 +42,41 @@ async def test_partitions_are_those_of_now_whatever_broker_is_asked(
     assert found.partitions == 2
 
 
+@pytest.mark.parametrize(
+    ("mode", "asked", "name"),
+    [
+        (ExactlyOnce.NONE, FencelogClient, "append_batch"),
+        (ExactlyOnce.DEDUP, PartitionAccess, "producer"),
+        (ExactlyOnce.SEGMENTS, PartitionCommits, "create_ledger"),
+        (ExactlyOnce.SEGMENTS, PartitionCommits, "commit"),
+    ],
+)
+async def test_a_partition_that_a_broker_does_not_know_yet_is_written_all_the_same(
+    server: str,
+    client: FencelogClient,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: ExactlyOnce,
+    asked: type,
+    name: str,
+) -> None:
+    """The driver has found it past servers that lag behind, and the task failed."""
+    topic = f"write/unknown-{mode.value}-{name}"
+    await client.create_topic(topic)
+    found = await reached(WriteOptions((server,), topic))
+    ask = getattr(asked, name)
+    denials = [FencelogError(ErrorCode.NOT_FOUND, "the topic has no partition 0")]
+
+    async def denied_once(*args: Any, **options: Any) -> Any:
+        if denials:
+            raise denials.pop()
+        return await ask(*args, **options)
+
+    monkeypatch.setattr(asked, name, denied_once)
+    await write(found, 3, mode)
+    assert denials == []
+    assert (await client.offsets(topic))[0]["tail_offset"] == 1
+
+
 # -- the modes of a batch --------------------------------------------------------------------------
 
 QUERY = "spark-query"
@@ -48,8 +85,9 @@ QUERY = "spark-query"
 async def write(found: WriteTarget, batch: int, mode: ExactlyOnce, *, commits: bool = True) -> None:
     """Write one row as a batch. ``commits``: its driver lives until then."""
     rows = iter([pa.RecordBatch.from_pydict({"value": [b"%d" % batch]})])
-    if mode is ExactlyOnce.DEDUP:
-        await append_all(rows, found, turn=0, job=Job(QUERY, batch))
+    if mode is not ExactlyOnce.SEGMENTS:
+        job = Job(QUERY, batch) if mode is ExactlyOnce.DEDUP else None
+        await append_all(rows, found, turn=0, job=job)
         return
     task = await write_ledgers(rows, found, Job(QUERY, batch))
     if commits:
