@@ -103,9 +103,9 @@ def forked(names: Sequence[str], jobs: int) -> Iterator[tuple[str, bool]]:
         while waiting or running:
             while waiting and len(running) < jobs:
                 name = waiting.pop()
-                process = context.Process(target=_run_forked, args=(name,))
-                process.start()
-                running[name] = process, time.monotonic() + SECONDS
+                started = context.Process(target=_run_forked, args=(name,))
+                started.start()
+                running[name] = started, time.monotonic() + SECONDS
             left_s = min(deadline for _, deadline in running.values()) - time.monotonic()
             wait([process.sentinel for process, _ in running.values()], max(0.0, left_s))
             for name, (process, deadline) in list(running.items()):
