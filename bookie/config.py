@@ -81,6 +81,10 @@ class BookieConfig:
     again without confirmation (BP-46). The bookie then counts as one that may have lost entries.
     This is safe, but mounting the wrong disk yields an empty bookie."""
 
+    local_reads: bool = True
+    """The switch for reads by clients of the same machine from the entry logs themselves. False:
+    they are sent all bytes, and no path."""
+
     def fitted(self, disk_bytes: int) -> BookieConfig:
         """Return the configuration with files and a cache that suit disks of this size: each takes
         at most a SMALL_DISK_SHARE of the bookie's part of the smallest one, so that a small disk

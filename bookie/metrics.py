@@ -21,6 +21,7 @@ class BookieCounts:
         "journal_time",
         "journaled_bytes",
         "journaled_records",
+        "placed_reads",
         "read_cache_hits",
         "spans",
         "sync_time",
@@ -44,3 +45,5 @@ class BookieCounts:
         self.write_cache_hits = 0
         self.read_cache_hits = 0
         self.disk_reads = 0
+        self.placed_reads = 0
+        """Reads answered with places in entry logs, which the clients read."""

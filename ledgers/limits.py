@@ -136,6 +136,22 @@ MAX_READ_RANGES = 1024
 """The ranges in one READ_RANGES: a request of 12 KiB, for MAX_READ_BYTES of rows of small
 entries."""
 
+MIN_PLACED_BYTES = TARGET_RUN_BYTES // 4
+"""The bytes that a reply has to be answered by from each stored run, so that it names the run's
+place and leaves the reading to a client on the same machine. A flush merges runs up to this size;
+below it a file holds so little in a row that finding, reading and checking each run costs the
+client more than the bytes do on a socket."""
+
+MAX_PLACED_BYTES = 64 * MIB
+"""The runs whose places one reply to READ names: what a Spark task reads, mostly. The client reads
+MAX_READ_BYTES of them at a time; a request for each piece would cost as much as to read it."""
+
+MAX_PLACED_RUNS = 128
+"""The places in one reply: a reply of 1.5 KiB, and MAX_PLACED_BYTES of runs that are half full."""
+
+MAX_PLACED_PATH_BYTES = 4 * KIB
+"""The path of a file in such a reply: PATH_MAX of Linux."""
+
 MAX_FENCES_AT_ONCE = 64
 """The ledgers in one FENCE request: enough that the frame costs next to nothing for each, few
 enough that an answer with entries of all of them stays within MAX_READ_BYTES."""

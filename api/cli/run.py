@@ -141,6 +141,15 @@ JournalWriteOption = Annotated[
 ]
 
 
+RepairCookieOption = Annotated[
+    bool, typer.Option("--repair-cookie", help="Make lost directories anew without being asked.")
+]
+
+LocalReadsOption = Annotated[
+    Switch, typer.Option(help="off: no client of this machine reads the files of entries itself.")
+]
+
+
 def bookie(
     context: typer.Context,
     metadata: MetadataOption = "",
@@ -155,11 +164,9 @@ def bookie(
     node: NodeOption = "",
     journal_sync: JournalSyncOption = Switch.ON,
     journal_write: JournalWriteOption = Switch.ON,
+    local_reads: LocalReadsOption = Switch.ON,
     read_only_at: ReadOnlyAtOption = 0.95,
-    repair_cookie: Annotated[
-        bool,
-        typer.Option("--repair-cookie", help="Make lost directories anew without being asked."),
-    ] = False,
+    repair_cookie: RepairCookieOption = False,
     autorecovery: Annotated[
         bool, typer.Option("--autorecovery", help="Run self-healing in this process, too.")
     ] = False,
@@ -187,6 +194,7 @@ def bookie(
         journal_sync=journal_sync is Switch.ON,
         journal_write=journal_write is Switch.ON,
         repair_cookie=repair_cookie,
+        local_reads=local_reads is Switch.ON,
     )
     config = BookieProcessConfig(
         metadata,

@@ -98,6 +98,7 @@ def _reads(bookies: Sequence[MeasuredBookie]) -> Iterator[tuple[tuple[str, str],
         yield (bookie_id, "write_cache"), each.counted.write_cache_hits
         yield (bookie_id, "read_cache"), each.counted.read_cache_hits
         yield (bookie_id, "disk"), each.counted.disk_reads
+        yield (bookie_id, "local"), each.counted.placed_reads
 
 
 def _of_directories(

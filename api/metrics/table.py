@@ -182,7 +182,9 @@ BOOKIE = {
     "fencelog_bookie_flush_seconds": Row(_H, "bookie", "Flushes of the write cache"),
     "fencelog_bookie_entry_log_bytes": Row(_C, "bookie", "Bytes that flushes wrote"),
     "fencelog_bookie_reads": Row(
-        _C, "bookie from", "Reads from `write_cache`, `read_cache` or `disk`"
+        _C,
+        "bookie from",
+        "Reads from `write_cache`, `read_cache` or `disk`, and by clients from the files (`local`)",
     ),
     "fencelog_bookie_garbage_passes": Row(_C, "bookie", "Passes of the garbage collector"),
     "fencelog_bookie_removed_ledgers": Row(_C, "bookie", "Ledgers that they removed"),

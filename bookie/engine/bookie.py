@@ -20,7 +20,7 @@ The promises (PROTOCOL.md), and where they are kept:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
@@ -51,6 +51,8 @@ from fencelog.ledgers.rpc.bookie_port import (
     LedgerLac,
     ReadReply,
 )
+from fencelog.ledgers.rpc.handshake import FEATURES, PLACES
+from fencelog.ledgers.rpc.places import PlacedRuns
 
 __all__ = ["Bookie", "BookieConfig"]
 
@@ -253,6 +255,20 @@ class Bookie:
         ``BookieClient.read``."""
         return await self.shard(ledger_id).reads.read(
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
+        )
+
+    @property
+    def features(self) -> Set[str]:
+        """Return the features of the wire that this bookie offers."""
+        return FEATURES if self._config.local_reads else FEATURES - {PLACES}
+
+    async def places(
+        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
+    ) -> tuple[int, PlacedRuns] | None:
+        """Return the LAC, and where in an entry log ``read`` would find its entries; None: it has
+        to be answered with them. Raises FencelogError: as ``read``."""
+        return await self.shard(ledger_id).reads.places(
+            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
         )
 
     async def read_ranges(

@@ -19,8 +19,14 @@ from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
-from fencelog.ledgers.limits import MAX_LAC_WAIT_MS, MAX_READ_BYTES, MAX_RUN_ENTRIES
+from fencelog.ledgers.limits import (
+    MAX_LAC_WAIT_MS,
+    MAX_PLACED_BYTES,
+    MAX_READ_BYTES,
+    MAX_RUN_ENTRIES,
+)
 from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
+from fencelog.ledgers.rpc.places import PlacedRuns
 
 
 class _Limits(TypedDict):
@@ -85,6 +91,26 @@ class Reads:
                 raise self._in_limbo(ledger_id)
             raise self._no_such_entry(ledger_id, first_entry_id)
         return ReadReply(self._lacs.durable(state), stored)
+
+    async def places(
+        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
+    ) -> tuple[int, PlacedRuns] | None:
+        """Return the LAC, and where in an entry log a read would find its entries; None: it has to
+        be answered with them. Raises FencelogError: as ``read``."""
+        state = self.known(ledger_id)
+        max_bytes = min(max_bytes, MAX_PLACED_BYTES)
+        is_in_entry_log = first_entry_id <= state.last_entry and not self._cache.collect(
+            ledger_id, first_entry_id, max_entries=1, max_bytes=1
+        )
+        if not is_in_entry_log:
+            return None
+        found = await self._stored.places(
+            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
+        )
+        if found is None:
+            return None
+        self._metrics.placed_reads += 1
+        return self._lacs.durable(state), found
 
     async def read_ranges(
         self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int

@@ -56,7 +56,7 @@ the length of its message."""
 
 _FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits that have names
     Op.ADD: int(Flag.RECOVERY),
-    Op.READ: int(Flag.FENCE),
+    Op.READ: int(Flag.FENCE | Flag.PLACES),
     Op.READ_LAC: int(Flag.FENCE),
     Op.ADD_MANY: int(Flag.CONTEXTS),
 }
@@ -106,7 +106,10 @@ class Connection(asyncio.Protocol):
         self._frames = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._handshake = ServerHandshake(
-            self._bookie.bookie_id, self._bookie.incarnation, server.authenticator
+            self._bookie.bookie_id,
+            self._bookie.incarnation,
+            server.authenticator,
+            features=self._bookie.features,
         )
         self._handshake_done = self._takes_contexts = False
         self._hello_deadline: asyncio.TimerHandle | None = None
@@ -327,8 +330,8 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, op: int, request_id: int, answer: Answer) -> None:
         try:
-            body = await answer()
-            self._send(reply_header(op, request_id, sum(map(len, body))), *body)
+            parts, flags = await answer()
+            self._send(reply_header(op, request_id, sum(map(len, parts)), flags), *parts)
         except FencelogError as error:
             self._send(encode_error(op, request_id, error.code, error.detail))
         except Exception as error:  # a bug; to the peer it is "unknown", at once

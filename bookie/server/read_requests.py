@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
@@ -15,7 +15,8 @@ from fencelog.ledgers.format.availability import Range
 from fencelog.ledgers.format.run import Buffer
 from fencelog.ledgers.rpc.bookie_port import FenceAnswer
 from fencelog.ledgers.rpc.fences import decode_fences, encode_answers
-from fencelog.ledgers.rpc.handshake import FEATURE_OF
+from fencelog.ledgers.rpc.handshake import FEATURE_OF, PLACES
+from fencelog.ledgers.rpc.places import encode_places
 from fencelog.ledgers.rpc.ranges import decode_ranges
 from fencelog.ledgers.rpc.wire import (
     LAC_BODY,
@@ -30,9 +31,15 @@ from fencelog.ledgers.rpc.wire import (
 )
 
 _FENCE = int(Flag.FENCE)  # with a plain number, ``&`` makes no Flag of the result
+_PLACES = int(Flag.PLACES)
 
-Body = tuple[Buffer, ...]
-"""The body of a reply in parts, to be sent one after the other."""
+
+class Body(NamedTuple):
+    """The body of a reply in parts, to be sent one after the other, and the reply's flags."""
+
+    parts: Sequence[Buffer]
+    flags: int = 0
+
 
 Answer = Callable[[], Awaitable[Body]]
 """A function that carries out a request and returns the body of its reply."""
@@ -55,7 +62,10 @@ def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieR
     fence = bool(frame.flags & _FENCE)
     if op == Op.READ and len(body) == READ_BODY.size:
         ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(body)
-        read = partial(_read, bookie, ledger_id, first, max_entries, max_bytes, fence=fence)
+        if frame.flags & _PLACES and PLACES not in features:
+            raise ProtocolError("READ with places, which were not agreed on")
+        read_from = _read if fence or not frame.flags & _PLACES else _places_or_read
+        read = partial(read_from, bookie, ledger_id, first, max_entries, max_bytes, fence=fence)
         return BookieReadRequest(read, (ledger_id,) if fence else ())
     if op == Op.READ_LAC and len(body) == READ_LAC_BODY.size:
         ledger_id, above, wait_ms, zero = READ_LAC_BODY.unpack(body)
@@ -86,20 +96,29 @@ async def _read(
     reply = await bookie.read(
         ledger_id, first, max_entries=max_entries, max_bytes=max_bytes, fence=fence
     )
-    return LAC_BODY.pack(reply.lac), reply.run
+    return Body((LAC_BODY.pack(reply.lac), reply.run))
+
+
+async def _places_or_read(
+    bookie: Bookie, ledger_id: int, first: int, max_entries: int, max_bytes: int, *, fence: bool
+) -> Body:
+    found = await bookie.places(ledger_id, first, max_entries=max_entries, max_bytes=max_bytes)
+    if found is None:
+        return await _read(bookie, ledger_id, first, max_entries, max_bytes, fence=fence)
+    return Body((encode_places(*found),), _PLACES)
 
 
 async def _read_ranges(
     bookie: Bookie, ledger_id: int, ranges: Sequence[Range], max_bytes: int
 ) -> Body:
-    return tuple(await bookie.read_ranges(ledger_id, ranges, max_bytes=max_bytes))
+    return Body(await bookie.read_ranges(ledger_id, ranges, max_bytes=max_bytes))
 
 
 async def _read_lac(
     bookie: Bookie, ledger_id: int, above: int, wait_ms: int, *, fence: bool
 ) -> Body:
     lac = await bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
-    return (LAC_BODY.pack(lac),)
+    return Body((LAC_BODY.pack(lac),))
 
 
 async def _fence(bookie: Bookie, ledgers: Sequence[tuple[int, int]]) -> Body:
@@ -110,12 +129,12 @@ async def _fence(bookie: Bookie, ledgers: Sequence[tuple[int, int]]) -> Body:
             answers.append(await bookie.fence_and_read(ledger_id, above))
         except FencelogError as error:
             answers.append(error)
-    return (encode_answers(answers),)
+    return Body((encode_answers(answers),))
 
 
 async def _list_entries(bookie: Bookie, ledger_id: int, from_entry: int) -> Body:
-    return ((await bookie.list_entries(ledger_id, from_entry)).encode(),)
+    return Body(((await bookie.list_entries(ledger_id, from_entry)).encode(),))
 
 
 async def _admin(bookie: Bookie, request: dict[str, Any]) -> Body:
-    return (encode_object(await administer(bookie.admin, request)),)
+    return Body((encode_object(await administer(bookie.admin, request)),))

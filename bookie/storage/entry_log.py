@@ -57,9 +57,17 @@ class StoredRun(NamedTuple):
     size: int
 
     @property
+    def entries(self) -> int:
+        return self.last_entry_id - self.first_entry_id + 1
+
+    @property
     def record_bytes(self) -> int:
         """Return the bytes that the run takes in its file."""
         return record_bytes(self.size)
+
+    def is_before(self, other: StoredRun) -> bool:
+        """Tell whether another run is in the same file behind this one."""
+        return self.file_id == other.file_id and self.offset < other.offset
 
 
 def entry_log_name(file_id: int) -> str:
@@ -159,6 +167,12 @@ class EntryLogReader:
         if (header.ledger_id, header.first_entry_id, header.last_entry_id) != stored[:3]:
             raise FencelogError(ErrorCode.CORRUPT, f"{self._where(stored)}: holds another run")
         return run
+
+    def head(self, file_id: int) -> tuple[Path, bytes]:
+        """Return the absolute path of a file and its header, which no other file has. Raises
+        OSError, and FencelogError(CORRUPT) if the header is damaged."""
+        header = self._file(file_id).read(0, FILE_HEADER_BYTES)
+        return self._directory.absolute() / entry_log_name(file_id), header
 
     def _where(self, stored: StoredRun) -> str:
         path = self._directory / entry_log_name(stored.file_id)

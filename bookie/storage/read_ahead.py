@@ -6,14 +6,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.format.runs import Range, join_runs
 from fencelog.bookie.storage.read_cache import ReadCache
 from fencelog.bookie.storage.stored_reads import StoredReads
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.rpc.places import PlacedRuns
 
 _AHEAD_BYTES = 2 * MIB
 """Bytes read ahead of a reader: as much as the disk delivers while one answer is in flight."""
@@ -93,6 +96,21 @@ class ShardReadAhead:
         if run is not None:
             self._read_on(ledger_id, first_entry_id, run)
         return run
+
+    async def places(
+        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
+    ) -> PlacedRuns | None:
+        """Return where entries from ``first_entry_id`` on are in a file, for a client that reads it
+        itself: they are neither read nor read ahead here. None: an ordinary read has to answer."""
+
+        def work() -> PlacedRuns | None:
+            with suppress(FencelogError, OSError):
+                return self._reads.places(
+                    ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
+                )
+            return None
+
+        return await self._io_thread.run(work)
 
     async def read_ranges(
         self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int

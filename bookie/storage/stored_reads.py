@@ -3,12 +3,15 @@ thread."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from fencelog.bookie.format.runs import Range, join_runs
 from fencelog.bookie.storage.entry_log import EntryLogReader, StoredRun
 from fencelog.bookie.storage.index import Index
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.limits import MAX_PLACED_PATH_BYTES, MAX_PLACED_RUNS, MIN_PLACED_BYTES
+from fencelog.ledgers.rpc.places import PlacedRuns
 
 _NEAR = 64
 """Entries up to which the next wanted run is looked for behind the last one, not in the index."""
@@ -37,6 +40,38 @@ class StoredReads:
                 raise
         # Compaction has moved the run, and the index with it, since we looked.
         return self._runs(ledger_id, first_entry_id, max_entries, max_bytes)
+
+    def places(
+        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
+    ) -> PlacedRuns | None:
+        """Return where adjacent runs from the one that holds ``first_entry_id`` on are in a file,
+        ascending, within ``max_bytes``, each with MIN_PLACED_BYTES at least of what is wanted;
+        None: there is none. They are durable, as all that the index names, and not read.
+
+        Raises FencelogError, OSError: an ordinary read says what is there.
+        """
+        found: list[StoredRun] = []
+        entry_id, size = first_entry_id, 0
+        end = first_entry_id + max_entries
+        for stored in self._index.runs_from(ledger_id, first_entry_id):
+            wanted = min(end, stored.last_entry_id + 1) - entry_id
+            if (
+                stored.first_entry_id > entry_id
+                or wanted * stored.size < MIN_PLACED_BYTES * stored.entries
+                or size + stored.size > max_bytes
+                or (found and not found[-1].is_before(stored))
+                or len(found) == MAX_PLACED_RUNS
+            ):
+                break
+            found.append(stored)
+            entry_id, size = stored.last_entry_id + 1, size + stored.size
+        if not found:
+            return None
+        path, head = self._reader.head(found[0].file_id)
+        name = os.fsencode(path)
+        if len(name) > MAX_PLACED_PATH_BYTES:
+            return None
+        return PlacedRuns(name, head, [(stored.offset, stored.size) for stored in found])
 
     def ranges_of_runs(
         self, ledger_id: int, wanted: Sequence[Range], *, max_bytes: int

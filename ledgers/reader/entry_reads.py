@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
@@ -16,6 +18,7 @@ from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.run import (
     Buffer,
     Entry,
+    RunHeader,
     check_index,
     verify_digests,
     verify_entries,
@@ -34,16 +37,31 @@ from fencelog.ledgers.reader.core import (
     side_by_side,
 )
 from fencelog.ledgers.reader.fan_out import cancel_all
-from fencelog.ledgers.rpc.bookie_port import BookieDirectory, ReadReply
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory, Place, ReadReply
 
 AVOID_S = 5.0
 """The time for which a bookie that failed a read, or was slow, is asked last."""
 
 
 class Verify(Protocol):
-    """The check of a run whose index is valid: ``verify_entries``, or what does the same."""
+    """The check of adjacent runs whose indices are valid, by their places in ``data``: what
+    ``verify_runs`` does."""
 
-    def __call__(self, run: Buffer, *, digest_type: DigestType, key: bytes) -> Sequence[Entry]: ...
+    def __call__(
+        self, data: Buffer, places: Sequence[Place], *, digest_type: DigestType, key: bytes
+    ) -> Sequence[Entry]: ...
+
+
+def verify_runs(
+    data: Buffer, places: Sequence[Place], *, digest_type: DigestType, key: bytes
+) -> Sequence[Entry]:
+    """Return the entries of all of them, each verified. Raises CORRUPT naming an entry."""
+    view = memoryview(data)
+    parts = [
+        verify_entries(view[offset : offset + size], digest_type=digest_type, key=key)
+        for offset, size in places
+    ]
+    return parts[0] if len(parts) == 1 else [*chain.from_iterable(parts)]
 
 
 class EntryReads:
@@ -57,7 +75,7 @@ class EntryReads:
         speculative_read_ms: int,
         learn: Callable[[int], None],
         metrics: LedgerCounts,
-        verify: Verify = verify_entries,
+        verify: Verify = verify_runs,
     ) -> None:
         self._bookies = bookies
         self._metrics = metrics
@@ -198,12 +216,49 @@ def verified_reply(
     bookie_id: str,
     key: bytes,
     whole: bool = True,
-    verify: Verify = verify_entries,
+    verify: Verify = verify_runs,
 ) -> Sequence[Entry]:
     """Return the entries of a read reply, proved to be the ones asked for. ``whole``: the run is
     proved as well, for those who keep it. Raises CORRUPT (= unknown)."""
-    _check_run(reply, metadata, first, bookie_id, whole=whole)
-    return verify(reply.run, digest_type=metadata.digest_type, key=key)
+    if whole or not reply.places:
+        _check_run(reply, metadata, first, bookie_id, whole=whole)
+        places: Sequence[Place] = [(0, len(reply.run))]
+        return verify(reply.run, places, digest_type=metadata.digest_type, key=key)
+    verified = partial(_verified_places, reply, metadata, first, bookie_id, key, verify)
+    try:
+        return verified(reply.places)
+    except FencelogError:
+        if len(reply.places) == 1:
+            raise
+        # The read of a damaged run behind the first one finds it, as where the bookie reads.
+        return verified(reply.places[:1])
+
+
+def _verified_places(
+    reply: ReadReply,
+    metadata: LedgerMetadata,
+    first: int,
+    bookie_id: str,
+    key: bytes,
+    verify: Verify,
+    places: Sequence[Place],
+) -> Sequence[Entry]:
+    """Return the entries from ``first`` on of adjacent runs, which are whole as a file has them.
+    Raises CORRUPT."""
+    data, following = memoryview(reply.run), first
+    for number, (offset, size) in enumerate(places):
+        try:
+            header = check_index(data[offset : offset + size])
+        except ProtocolError as error:
+            raise _wrong_reply(bookie_id, error) from error
+        begins = (
+            header.first_entry_id <= first if number == 0 else header.first_entry_id == following
+        )
+        if header.ledger_id != metadata.ledger_id or not begins or header.last_entry_id < following:
+            raise _other_entries(bookie_id, metadata, following, header)
+        following = header.last_entry_id + 1
+    entries = verify(data, places, digest_type=metadata.digest_type, key=key)
+    return entries[first - entries[0].entry_id :]
 
 
 def verify_reply(
@@ -221,12 +276,20 @@ def _check_run(
     try:
         header = verify_run(reply.run) if whole else check_index(reply.run)
     except ProtocolError as error:
-        raise FencelogError(
-            ErrorCode.CORRUPT, f"reply of bookie {bookie_id}: {error.detail}"
-        ) from error
+        raise _wrong_reply(bookie_id, error) from error
     if (header.ledger_id, header.first_entry_id) != (metadata.ledger_id, first):
-        raise FencelogError(
-            ErrorCode.CORRUPT,
-            f"bookie {bookie_id} was asked for entry {first} of ledger {metadata.ledger_id} and "
-            f"answered with {header.first_entry_id} of {header.ledger_id}",
-        )
+        raise _other_entries(bookie_id, metadata, first, header)
+
+
+def _wrong_reply(bookie_id: str, error: ProtocolError) -> FencelogError:
+    return FencelogError(ErrorCode.CORRUPT, f"reply of bookie {bookie_id}: {error.detail}")
+
+
+def _other_entries(
+    bookie_id: str, metadata: LedgerMetadata, first: int, header: RunHeader
+) -> FencelogError:
+    return FencelogError(
+        ErrorCode.CORRUPT,
+        f"bookie {bookie_id} was asked for entry {first} of ledger {metadata.ledger_id} and "
+        f"answered with {header.first_entry_id} of {header.ledger_id}",
+    )

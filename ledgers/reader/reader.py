@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import Entry, verify_entries
+from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata, LedgerState
 from fencelog.ledgers.limits import (
     LAC_POLL_MS,
@@ -23,7 +23,7 @@ from fencelog.ledgers.limits import (
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.metrics import LedgerCounts
 from fencelog.ledgers.reader.core import LacRound, is_older
-from fencelog.ledgers.reader.entry_reads import EntryReads, Verify
+from fencelog.ledgers.reader.entry_reads import EntryReads, Verify, verify_runs
 from fencelog.ledgers.reader.fan_out import answers, cancel_all
 from fencelog.ledgers.reader.tail import LacPolls
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -57,12 +57,12 @@ class LedgerReader:
         source: MetadataSource | None = None,
         speculative_read_ms: int = SPECULATIVE_READ_MS,
         metrics: LedgerCounts | None = None,
-        verify: Verify = verify_entries,
+        verify: Verify = verify_runs,
     ) -> None:
         """Create a reader. ``source``: without it metadata stays as it is, until ``update``.
         ``speculative_read_ms``: how long one bookie may take before another is asked as well.
-        ``metrics``: the figures to add to (None: its own). ``verify``: what makes entries of a run,
-        with all checks of ``verify_entries``."""
+        ``metrics``: the figures to add to (None: its own). ``verify``: what makes entries of runs,
+        with all checks of ``verify_runs``."""
         self.metadata = metadata
         self._bookies = bookies
         self._source = source

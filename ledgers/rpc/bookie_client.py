@@ -56,6 +56,7 @@ that takes over the partitions of another one has thousands."""
 _GATHER_S = 0.005
 
 _MORE = int(Flag.MORE)  # with a plain number, ``&`` makes no Flag of the result
+_PLACES = int(Flag.PLACES)
 
 _Fencing = tuple[int, int, "asyncio.Future[FenceAnswer]"]
 """A ledger to be fenced, ``above``, and the future of the answer."""
@@ -184,8 +185,14 @@ class TcpBookieClient(SingleAdds):
     ) -> ReadReply:
         body = READ_BODY.pack(ledger_id, first_entry_id, max_entries, max_bytes)
         answer = await self._ask(Op.READ, body, fence=fence)
-        (lac,) = LAC_BODY.unpack_from(answer)
-        return ReadReply(lac, answer[LAC_BODY.size :])
+        return self._entries_of(answer)
+
+    def _entries_of(self, answer: Frame | PlacedFrame) -> ReadReply:
+        """Return the entries in a reply to READ. Raises CORRUPT: it has none."""
+        if answer.flags & _PLACES:
+            raise self._corrupt("places in a reply to a read that asked for none")
+        (lac,) = LAC_BODY.unpack_from(answer.body)
+        return ReadReply(lac, answer.body[LAC_BODY.size :])
 
     async def read_ranges(
         self, ledger_id: int, ranges: Sequence[Range], *, max_bytes: int
@@ -193,18 +200,16 @@ class TcpBookieClient(SingleAdds):
         body = encode_ranges(ledger_id, ranges, max_bytes=max_bytes)
         answer = await self._ask(Op.READ_RANGES, body)
         try:
-            return decode_runs(answer)
+            return decode_runs(answer.body)
         except ProtocolError as error:
-            raise FencelogError(
-                ErrorCode.CORRUPT, f"bookie {self.bookie_id}, ledger {ledger_id}: {error.detail}"
-            ) from error
+            raise self._corrupt(error.detail, ledger_id) from error
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         body = READ_LAC_BODY.pack(ledger_id, above, wait_ms, 0)
         answer = await self._ask(Op.READ_LAC, body, fence=fence, wait_s=wait_ms / 1000)
-        (lac,) = LAC_BODY.unpack(answer)
+        (lac,) = LAC_BODY.unpack(answer.body)
         return int(lac)
 
     def fence_and_read(self, ledger_id: int, above: int) -> asyncio.Future[FenceAnswer]:
@@ -277,11 +282,13 @@ class TcpBookieClient(SingleAdds):
         body = LIST_ENTRIES_BODY.pack(ledger_id, from_entry)
         answer = await self._ask(Op.LIST_ENTRIES, body, incarnation=incarnation)
         try:
-            return EntryList.decode(bytes(answer), from_entry)
+            return EntryList.decode(bytes(answer.body), from_entry)
         except ProtocolError as error:
-            raise FencelogError(
-                ErrorCode.CORRUPT, f"bookie {self.bookie_id}, ledger {ledger_id}: {error.detail}"
-            ) from error
+            raise self._corrupt(error.detail, ledger_id) from error
+
+    def _corrupt(self, what: str, ledger_id: int | None = None) -> FencelogError:
+        of_ledger = "" if ledger_id is None else f", ledger {ledger_id}"
+        return FencelogError(ErrorCode.CORRUPT, f"bookie {self.bookie_id}{of_ledger}: {what}")
 
     async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -290,7 +297,7 @@ class TcpBookieClient(SingleAdds):
             raise FencelogError(ErrorCode.BAD_REQUEST, f"no request: {error}") from error
         answer = await self._ask(Op.ADMIN, body, wait_s=ADMIN_WAIT_MS / 1000)
         try:
-            return decode_object(bytes(answer))
+            return decode_object(bytes(answer.body))
         except ProtocolError as error:  # it was carried out, in part, or not at all
             raise FencelogError(
                 ErrorCode.INTERNAL, f"bookie {self.bookie_id}: {error.detail}"
@@ -306,11 +313,12 @@ class TcpBookieClient(SingleAdds):
         op: Op,
         body: bytes,
         *,
+        flags: Flag = Flag.NONE,
         fence: bool = False,
         incarnation: str | None = None,
         wait_s: float = 0.0,
-    ) -> Buffer:
-        future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
+    ) -> Frame | PlacedFrame:
+        future: asyncio.Future[Frame | PlacedFrame] = asyncio.get_running_loop().create_future()
 
         def reply(answer: Frame | PlacedFrame | FencelogError) -> None:
             if future.done():
@@ -319,9 +327,9 @@ class TcpBookieClient(SingleAdds):
             if error is not None:
                 future.set_exception(error)
             elif not isinstance(answer, FencelogError):
-                future.set_result(answer.body)
+                future.set_result(answer)
 
-        flags = Flag.FENCE if fence else Flag.NONE
+        flags |= Flag.FENCE if fence else Flag.NONE
         self._link.request(op, body, flags, reply, incarnation, wait_s)
         return await future
 

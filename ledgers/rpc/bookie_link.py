@@ -89,6 +89,12 @@ class BookieLink:
         """The features that the bookie shares; none while there is no connection."""
         return frozenset() if self._connection is None else self._connection.features
 
+    async def connect(self) -> None:
+        """Connect, if there is no connection, so that the features are known. A failure is left to
+        the next request."""
+        if self._transport is None and self._refusal(asyncio.get_running_loop().time()) is None:
+            await asyncio.wait([self._dialling()])
+
     def request(
         self,
         op: Op,
@@ -118,8 +124,7 @@ class BookieLink:
             return
         self._waiting.append((request_id, header, body))
         self._waiting_bytes += len(body)
-        if self._connecting is None:
-            self._connecting = loop.create_task(self._connect(), name=f"dial {self.bookie_id}")
+        self._dialling()
 
     def _refusal(self, now: float) -> FencelogError | None:
         """Return the reason why a request cannot even be sent now, which makes it certain that
@@ -194,6 +199,13 @@ class BookieLink:
             self._timer = loop.call_at(min(earliest, now + self._timeout_s), self._check_deadlines)
 
     # -- connection ------------------------------------------------------------------------------
+
+    def _dialling(self) -> asyncio.Task[None]:
+        """Return the attempt to connect, which begins unless there is one."""
+        if self._connecting is None:
+            loop = asyncio.get_running_loop()
+            self._connecting = loop.create_task(self._connect(), name=f"dial {self.bookie_id}")
+        return self._connecting
 
     async def _connect(self) -> None:
         try:

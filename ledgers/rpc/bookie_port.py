@@ -25,6 +25,9 @@ AddToken = Any
 AddsCallback = Callable[[Sequence[AddToken], FencelogError | None], None]
 """The callback for many adds, or LACs: it gets the tokens of those that have this outcome."""
 
+Place = tuple[int, int]
+"""The offset and the size of a run."""
+
 LedgerLac = tuple[int, int]
 """A ledger, and a LAC of it."""
 
@@ -62,6 +65,10 @@ class ReadReply:
 
     lac: int
     run: Buffer
+    places: Sequence[Place] = ()
+    """The places of adjacent runs in ``run``, if it is a part of a file: whole as they were stored.
+    The first one holds the requested entry, the last one may go on behind those that were asked
+    for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,10 @@ was not agreed on would end the connection, with all requests in flight on it.""
 CONTEXTS = "contexts"
 """The feature of adds that are flagged CONTEXTS."""
 
-FEATURES: frozenset[str] = frozenset((*FEATURE_OF.values(), CONTEXTS))
+PLACES = "places"
+"""The feature of reads that are flagged PLACES."""
+
+FEATURES: frozenset[str] = frozenset((*FEATURE_OF.values(), CONTEXTS, PLACES))
 """The features of this release beyond version 1. A feature gets its name with the first message
 that a peer of version 1 does not know; the other end ignores names that it does not know."""
 

@@ -35,6 +35,7 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                (ledgers/format/request_context.py), then a run
     READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
                reply:   i64 LAC, then a run that begins with the first entry
+               flagged PLACES: places of runs in a file (rpc/places.py), to a request that is, too
     READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
                reply:   i64 LAC
     WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
@@ -48,8 +49,8 @@ handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
                request: ranges of a ledger             reply: runs (rpc/ranges.py)
     error      reply:   UTF-8 text for a person
 
-LIST_ENTRIES, ADMIN, FENCE, READ_RANGES, WRITE_LACS, ADD_MANY and the flag CONTEXTS are features
-(rpc/handshake.py): valid only where HELLO agreed on them.
+LIST_ENTRIES, ADMIN, FENCE, READ_RANGES, WRITE_LACS, ADD_MANY and the flags CONTEXTS and PLACES are
+features (rpc/handshake.py): valid only where HELLO agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
 per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame
@@ -77,6 +78,8 @@ from fencelog.ledgers.limits import (
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
     MAX_LACS_AT_ONCE,
+    MAX_PLACED_PATH_BYTES,
+    MAX_PLACED_RUNS,
 )
 
 VERSION = 1
@@ -95,6 +98,12 @@ FENCE_ANSWER = struct.Struct("<qqIHH")
 """The head of the answer for one of them."""
 PLACE_ANSWER = struct.Struct("<IHH")
 """The head of the answer to one of the parts of a request."""
+PLACES_HEAD = struct.Struct("<qHHI")
+"""The head of a reply that is flagged PLACES (rpc/places.py)."""
+FILE_HEAD_BYTES = 64
+"""The first bytes of the file in such a reply: the header of an entry log (bookie/STORAGE.md)."""
+PLACE = struct.Struct("<QI")
+"""One of its places."""
 MAX_ANSWER_TEXT_BYTES = 1024
 REPLY_BIT = 0x80
 
@@ -126,6 +135,9 @@ class Flag(IntFlag):
     """Flag of ADD and ADD_MANY: before a run stand the requests that it was appended for."""
     MORE = 16
     """Flag of a reply to ADD_MANY: other replies to the request follow."""
+    PLACES = 32
+    """Flag of READ: the client may read files of this machine. Flag of the reply: it names places
+    in one of them instead of entries."""
 
 
 class Frame(NamedTuple):
@@ -166,9 +178,9 @@ def encode_reply(op: int, request_id: int, body: bytes = b"", flags: int = 0) ->
     return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, flags, 0, request_id) + body
 
 
-def reply_header(op: int, request_id: int, body_size: int) -> bytes:
+def reply_header(op: int, request_id: int, body_size: int, flags: int = 0) -> bytes:
     """Return the header of a successful reply alone, as ``request_header`` does."""
-    return FRAME_HEADER.pack(8 + body_size, op | REPLY_BIT, 0, 0, request_id)
+    return FRAME_HEADER.pack(8 + body_size, op | REPLY_BIT, flags, 0, request_id)
 
 
 def encode_error(op: int, request_id: int, code: ErrorCode, detail: str) -> bytes:
@@ -190,6 +202,11 @@ _REPLY_BYTES = {
 }
 """The smallest and largest number of bytes in the body of a successful reply."""
 
+_LEAST_PLACES = PLACES_HEAD.size + FILE_HEAD_BYTES + PLACE.size + 1
+_MOST_PLACES = PLACES_HEAD.size + FILE_HEAD_BYTES + MAX_PLACED_RUNS * PLACE.size
+_PLACES_BYTES = (_LEAST_PLACES, _MOST_PLACES + MAX_PLACED_PATH_BYTES)
+"""The same for a reply to READ that is flagged PLACES."""
+
 
 def is_reply_to(op: Op, frame: Frame | PlacedFrame) -> bool:
     """Tell whether a frame can be the reply to a request (after the handshake)."""
@@ -198,10 +215,15 @@ def is_reply_to(op: Op, frame: Frame | PlacedFrame) -> bool:
     if frame.flags & _MORE and (op is not Op.ADD_MANY or frame.status):
         return False
     least, most = _REPLY_BYTES[op]
+    if frame.flags & _PLACES:
+        if op is not Op.READ or frame.status:
+            return False
+        least, most = _PLACES_BYTES
     return frame.status != 0 or least <= len(frame.body) <= most
 
 
 _MORE = int(Flag.MORE)  # with a plain number, ``&`` makes no Flag of the result
+_PLACES = int(Flag.PLACES)
 
 _PLACED_REPLIES = frozenset({Op.READ | REPLY_BIT, Op.READ_RANGES | REPLY_BIT})
 
@@ -268,13 +290,13 @@ class FrameReader:
         return frames
 
     def take_begun(self, least: int) -> tuple[PlacedFrame, int] | None:
-        """Give up the frame that is not complete, if it is a reply to READ or READ_RANGES of which
-        at least so many bytes are missing: the caller puts them behind those that are there, whose
-        number is returned with it."""
+        """Give up the frame that is not complete, if it is a reply with entries, to READ or
+        READ_RANGES, of which at least so many bytes are missing: the caller puts them behind those
+        that are there, whose number is returned with it."""
         if self._begun is None or self._missing < least:
             return None
-        op, _, status, request_id = self._begun
-        if op not in _PLACED_REPLIES or status:
+        op, flags, status, request_id = self._begun
+        if op not in _PLACED_REPLIES or status or flags:
             return None
         filled = sum(map(len, self._parts))
         body = memoryview(bytearray(filled + self._missing))

@@ -43,6 +43,7 @@ OPTION_NAMES = (
     "failOnDataLoss",
     "includeHeaders",
     "readMode",
+    "localReads",
     "view",
     "pushFilters",
     "secretFile",
@@ -82,6 +83,8 @@ class ReadOptions:
     include_headers: bool = True
     through_brokers: bool = False
     """Executors ask brokers, not bookies."""
+    reads_locally: bool = True
+    """Executors read what bookies of their machine have from the files."""
     is_compacted: bool = False
     """The compacted view is read, which only brokers have."""
     push_filters: bool = False
@@ -139,6 +142,7 @@ def parse_options(options: Mapping[str, str], *, start: End = End.EARLIEST) -> R
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         include_headers=given.boolean("includeHeaders", default=True),
         through_brokers=given.word("readMode", ("direct", "broker"), default="direct") == "broker",
+        reads_locally=given.boolean("localReads", default=True),
         is_compacted=given.word("view", ("log", "compacted"), default="log") == "compacted",
         push_filters=given.boolean("pushFilters", default=False),
         secret_file=given.text("secretFile"),

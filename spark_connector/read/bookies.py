@@ -11,6 +11,8 @@ from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
+from fencelog.ledgers.rpc.local_reads import LocalReadsClient
+from fencelog.spark_connector.read.local_files import LocalFiles
 
 
 class BookieTable:
@@ -18,8 +20,15 @@ class BookieTable:
     ``BookieDirectory``."""
 
     def __init__(
-        self, addresses: Mapping[str, str], *, credentials: Credentials | None = None
+        self,
+        addresses: Mapping[str, str],
+        *,
+        credentials: Credentials | None = None,
+        files: LocalFiles | None = None,
     ) -> None:
+        """Create a table. ``files``: where entries of bookies of this machine are read, and closed
+        with the table; None: all come through sockets."""
+        self._files = files
         self._addresses = dict(addresses)
         self._credentials = credentials
         self._clients: dict[str, BookieClient] = {}
@@ -30,10 +39,13 @@ class BookieTable:
             address = self._addresses.get(bookie_id)
             if address is None:
                 return AbsentBookie(bookie_id, "was not registered when the query was planned")
-            client = self._clients[bookie_id] = TcpBookieClient(
-                bookie_id, address, credentials=self._credentials
-            )
+            client = self._clients[bookie_id] = self._connect(bookie_id, address)
         return client
+
+    def _connect(self, bookie_id: str, address: str) -> BookieClient:
+        if self._files is None:
+            return TcpBookieClient(bookie_id, address, credentials=self._credentials)
+        return LocalReadsClient(bookie_id, address, self._files, credentials=self._credentials)
 
     async def move(self, addresses: Mapping[str, str]) -> bool:
         """Use these addresses of the bookies that are among them; tell whether one is new. The
@@ -58,7 +70,9 @@ class BookieTable:
         return BookieInfo(bookie_id)  # a task only reads
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and what was opened for local reads."""
+        if self._files is not None:
+            self._files.close()
         async with task_group() as group:
             for client in self._clients.values():
                 group.start_soon(client.close)

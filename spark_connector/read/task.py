@@ -21,10 +21,11 @@ from fencelog.spark_connector.planning.planner import ScanTask
 from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.read.columns import arrow_schema
 from fencelog.spark_connector.read.ledger_source import LedgerSource, ask_owner
+from fencelog.spark_connector.read.local_files import LocalFiles
 from fencelog.spark_connector.read.read_ahead import iterate
 from fencelog.spark_connector.read.scan import Emit, scan_range
 from fencelog.spark_connector.read.through_broker import COMPACTED, LOG, read_through_broker
-from fencelog.spark_connector.read.verified_run import verified_run
+from fencelog.spark_connector.read.verified_run import verified_runs
 from fencelog.spark_connector.worker import prepare_worker
 
 COLLECT_AFTER_OBJECTS = 50_000
@@ -68,10 +69,12 @@ async def _read_from_bookies(
     task: ScanTask, schema: pa.Schema, options: ReadOptions, emit: Emit
 ) -> None:
     secret = None if options.secret_file is None else Path(options.secret_file)
-    bookies = BookieTable(task.bookies, credentials=secret_from(secret, host=SystemHost()))
+    credentials = secret_from(secret, host=SystemHost())
+    files = LocalFiles() if options.reads_locally else None
+    bookies = BookieTable(task.bookies, credentials=credentials, files=files)
     try:
         for wanted in task.ranges:
-            reader = LedgerReader(wanted.ledger, bookies=bookies, verify=verified_run)
+            reader = LedgerReader(wanted.ledger, bookies=bookies, verify=verified_runs)
             reader.confirm(wanted.last_entry)
             source = LedgerSource(reader, wanted, bookies, partial(ask_owner, options.servers))
             try:

@@ -31,6 +31,7 @@ class BookieSettings(TypedDict, total=False):
     journal_sync: bool
     journal_write: bool
     repair_cookie: bool
+    local_reads: bool
 
 
 class OpenBookie(Protocol):

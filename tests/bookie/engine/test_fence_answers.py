@@ -24,7 +24,8 @@ async def asked(bookie: Bookie, *ledgers: tuple[int, int]) -> list[FenceAnswer |
     request = read_request_of(bookie, Frame(Op.FENCE, 0, 0, 1, body), FEATURES)
     for ledger_id in request.fences:
         bookie.fence(ledger_id)
-    return list(decode_answers(b"".join(await request.answer()), len(ledgers), bookie.bookie_id))
+    parts, _ = await request.answer()
+    return list(decode_answers(b"".join(parts), len(ledgers), bookie.bookie_id))
 
 
 async def test_the_end_of_a_ledger_comes_with_its_fence(

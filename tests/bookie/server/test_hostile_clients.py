@@ -52,7 +52,7 @@ BODY_SIZES = {
     Op.WRITE_LAC: WRITE_LAC_BODY.size,
     Op.LIST_ENTRIES: LIST_ENTRIES_BODY.size,
 }
-FEATURES = ["add_many", "admin", "contexts", "list_entries", "read_ranges", "write_lacs"]
+FEATURES = ["add_many", "admin", "contexts", "list_entries", "places", "read_ranges", "write_lacs"]
 HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1], "features": FEATURES}))
 SECRET = b"correct horse battery staple"
 
@@ -89,6 +89,8 @@ def valid_frames() -> list[bytes]:
             with_contexts((RequestContext("r"),), run_of(6, 0)) + with_contexts((), run_of(7, 0)),
             Flag.CONTEXTS,
         ),
+        encode_request(Op.READ, 22, READ_BODY.pack(1, 0, 10, 2**32 - 1), Flag.PLACES),
+        encode_request(Op.READ, 23, READ_BODY.pack(2, 0, 0, 0), Flag.PLACES | Flag.FENCE),
         encode_request(Op.ADD, 21, with_contexts((RequestContext("r"),), run_of(8, 0)), 8),
     ]
 
@@ -114,7 +116,9 @@ def is_request(frame: Frame) -> bool:
         return False
     if frame.op == Op.READ_LAC and frame.body[-4:] != bytes(4):
         return False
-    return frame.flags == 0 or (frame.flags == 2 and frame.op in (Op.READ, Op.READ_LAC))
+    if frame.op == Op.READ:
+        return frame.flags in (0, 2, 32, 34)
+    return frame.flags == 0 or (frame.flags == 2 and frame.op == Op.READ_LAC)
 
 
 def are_runs(body: bytes, op: int, flags: int) -> bool:

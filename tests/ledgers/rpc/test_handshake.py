@@ -72,7 +72,8 @@ def test_a_client_learns_whom_it_talks_to() -> None:
     assert len(talk(client, ServerHandshake("b1", "7"))) == 2
     assert client.incarnation == "7"
     assert sorted(client.features) == [
-        *("add_many", "admin", "contexts", "fence", "list_entries", "read_ranges", "write_lacs")
+        *("add_many", "admin", "contexts", "fence", "list_entries", "places", "read_ranges"),
+        "write_lacs",
     ]
 
 

@@ -151,9 +151,11 @@ def is_answer(frame: Frame, outstanding: dict[int, int]) -> bool:
     op = outstanding.get(frame.request_id)
     if op is None or frame.op != op + 0x80 or frame.flags & Flag.MORE:
         return False
+    size = len(frame.body)
+    if frame.flags & Flag.PLACES:
+        return op == Op.READ and frame.status == 0 and 93 <= size <= 1616 + 4096
     if frame.status:
         return True
-    size = len(frame.body)
     sizes = {Op.ADD: size == 0, Op.WRITE_LAC: size == 0, Op.READ_LAC: size == 8}
     sizes |= {Op.LIST_ENTRIES: size >= 80, Op.ADMIN: size >= 2}
     return sizes.get(Op(op), size > 8)

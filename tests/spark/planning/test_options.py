@@ -24,6 +24,7 @@ def test_server_and_topic_are_enough() -> None:
     assert options == ReadOptions(("http://127.0.0.1:8080",), ("logs/linux",))
     assert options.starting == Bound(End.EARLIEST)
     assert options.ending == Bound(End.LATEST)
+    assert options.reads_locally
     assert options.target_partition_bytes == DEFAULT_TARGET_PARTITION_BYTES
 
 
@@ -38,6 +39,7 @@ def test_names_are_compared_without_case_and_values_trimmed() -> None:
             "minPartitions": " 12 ",
             "targetpartitionbytes": "1000",
             "IncludeHeaders": "FALSE",
+            "LOCALREADS": "false",
         }
     )
     assert options.servers == ("http://a:1", "http://b:2")
@@ -46,6 +48,7 @@ def test_names_are_compared_without_case_and_values_trimmed() -> None:
     assert options.min_partitions == 12
     assert options.target_partition_bytes == 1000
     assert not options.include_headers
+    assert not options.reads_locally
     assert not options.fail_on_data_loss
 
 

@@ -7,18 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import Buffer
 from fencelog.ledgers.ledger_metadata.model import Fragment
 from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.rpc.places import PlacedRuns
 from fencelog.spark_connector.planning.bounds import resolve
 from fencelog.spark_connector.planning.options import ReadOptions
 from fencelog.spark_connector.planning.planner import ScanTask, plan
 from fencelog.spark_connector.planning.service import fetch
+from fencelog.spark_connector.read.local_files import LocalFiles
 from fencelog.spark_connector.read.task import read_task
 
 pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
@@ -39,6 +43,48 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]
 async def client(server: str) -> AsyncIterator[FencelogClient]:
     async with FencelogClient(server) as client:
         yield client
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["local", "socket"])
+async def test_a_task_reads_the_files_of_bookies_on_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_local: bool
+) -> None:
+    values = [b"%d" % number * 100_000 for number in range(40)]
+    asked: list[bytes | None] = []
+
+    class Watched(LocalFiles):
+        async def read(self, bookie_id: str, wanted: PlacedRuns) -> Buffer | None:
+            found = await super().read(bookie_id, wanted)
+            asked.append(None if found is None else bytes(found))
+            return found
+
+    monkeypatch.setattr("fencelog.spark_connector.read.task.LocalFiles", Watched)
+    command = ["standalone", "--http", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+    log = tmp_path / "log"
+    process = await ChildProcess.start("standalone", command, log=log)
+    async with FencelogClient(process.announcement["http"]) as client:
+        await client.create_topic("tasks/local")
+        for value in values:
+            batch = encode_batch([Message(value)])
+            await client.append_batch("tasks/local", batch, partition=0)
+    await process.stop()  # what was in memory is in files then
+    process = await ChildProcess.start("standalone", command, log=log)
+    try:
+        options = ReadOptions(
+            (process.announcement["http"],), ("tasks/local",), reads_locally=is_local
+        )
+        batches = await read_all(await planned(options), ["value"], options)
+    finally:
+        await process.stop()
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == values
+    assert bool(asked) == is_local
+    assert None not in asked
+
+
+async def read_all(
+    task: ScanTask, columns: list[str], options: ReadOptions
+) -> list[pa.RecordBatch]:
+    return await anyio.to_thread.run_sync(lambda: list(read_task(task, columns, options)))
 
 
 async def filled(client: FencelogClient, server: str, topic: str) -> ReadOptions:
@@ -62,11 +108,8 @@ def outdated(task: ScanTask) -> ScanTask:
 
 
 async def offsets(task: ScanTask, options: ReadOptions) -> list[int]:
-    def read() -> list[int]:
-        batches = read_task(task, ["offset"], options)
-        return [offset for batch in batches for offset in batch["offset"].to_pylist()]
-
-    return await anyio.to_thread.run_sync(read)
+    batches = await read_all(task, ["offset"], options)
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
 async def refused(task: ScanTask, options: ReadOptions) -> str:

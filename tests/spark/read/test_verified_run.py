@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.entry_header import pack_entry
 from fencelog.ledgers.format.run import (
     ENTRY_HEADER,
+    Entry,
     build_run,
     run_starts,
     verify_entries,
@@ -18,7 +21,16 @@ from fencelog.ledgers.format.run import (
 )
 from fencelog.ledgers.record_batch import encode_values
 from fencelog.spark_connector.read.entry_table import EntryTable
-from fencelog.spark_connector.read.verified_run import VerifiedRun, verified_run
+from fencelog.spark_connector.read.verified_run import VerifiedRun, verified_runs
+
+Run = bytes | bytearray
+
+
+def verified_run(
+    run: Run, *, digest_type: DigestType = DigestType.CRC32C, key: bytes = b""
+) -> Sequence[Entry]:
+    return verified_runs(run, [(0, len(run))], digest_type=digest_type, key=key)
+
 
 PAYLOADS = st.lists(st.binary(max_size=40), min_size=1, max_size=12)
 

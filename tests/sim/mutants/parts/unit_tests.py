@@ -175,6 +175,16 @@ TESTS = {
         "lac-for-no-incarnation",
         "listed-by-any-incarnation",
     ),
+    "tests/spark/read/test_local_files.py": (
+        "file-of-another-bookie-read",
+        "damage-behind-the-first-run-fails-it-too",
+    ),
+    "tests/ledgers/rpc/test_local_reads.py": (
+        "vanished-file-fails-the-read",
+        "other-runs-are-damage",
+        "places-of-another-entry",
+    ),
+    "tests/bookie/engine/test_places.py": ("place-of-a-replaced-run",),
     "tests/ledgers/rpc/test_lacs.py": (
         "lac-refusal-of-another-ledger",
         "unreadable-answer-to-lacs-is-a-yes",
