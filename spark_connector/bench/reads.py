@@ -19,13 +19,14 @@ def measure_reads(
     """Return the metrics of reading the first ``rows`` messages of a topic with as many partitions
     as there are tasks: all columns, into ``noop``, a sink that drops its rows.
 
-    Beside it the same rows as Parquet, and batches like its own that are made once and given to
-    Spark again and again.
+    Beside it the same without reads from the bookies' files, the same rows as Parquet, and batches
+    like its own that are made once and given to Spark again and again.
     """
     name = topic.rpartition("/")[2]
     end = json.dumps({str(partition): rows // TASKS for partition in range(TASKS)})
     reader = spark.read.format("fencelog").options(server=server, topic=topic, endingOffsets=end)
     frame = reader.schema(SCHEMA).load()
+    through_sockets = reader.option("localReads", "false").schema(SCHEMA).load()
     found, size = frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
     parquet = str(directory / name)
     frame.write.option("compression", "none").parquet(parquet)
@@ -34,6 +35,7 @@ def measure_reads(
     took = best_s(
         {
             "read": lambda: drop(frame),
+            "sockets": lambda: drop(through_sockets),
             "pipe": lambda: drop(pipe),
             "parquet": lambda: drop(copy),
         }
@@ -44,6 +46,7 @@ def measure_reads(
         f"{name}_mb_per_s": size / took["read"] / 1e6,
         f"{name}_of_pipe": took["pipe"] / took["read"],
         f"{name}_of_parquet": took["parquet"] / took["read"],
+        f"{name}_socket_rows_per_s": found / took["sockets"],
         f"{name}_pipe_rows_per_s": found / took["pipe"],
         f"{name}_parquet_rows_per_s": found / took["parquet"],
     }

@@ -57,6 +57,7 @@ async def test_the_first_rows_of_a_topic_are_measured_beside_parquet_and_the_pip
         "read_mb_per_s",
         "read_of_pipe",
         "read_of_parquet",
+        "read_socket_rows_per_s",
         "read_pipe_rows_per_s",
         "read_parquet_rows_per_s",
         "planning_s",

@@ -28,6 +28,7 @@ from tests.sim.mutants.parts import handshakes as mutants_handshakes
 from tests.sim.mutants.parts import instance as mutants_instance
 from tests.sim.mutants.parts import keys as mutants_keys
 from tests.sim.mutants.parts import local_reads as mutants_local_reads
+from tests.sim.mutants.parts import lost_answers as mutants_lost_answers
 from tests.sim.mutants.parts import metastore as mutants_metastore
 from tests.sim.mutants.parts import owners as mutants_owners
 from tests.sim.mutants.parts import peers as mutants_peers
@@ -153,6 +154,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_adds.MUTANTS,
     *mutants_requests.MUTANTS,
     *mutants_local_reads.MUTANTS,
+    *mutants_lost_answers.MUTANTS,
     *mutants_rings.MUTANTS,
     *mutants_peers.MUTANTS,
     *mutants_owners.MUTANTS,

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 TESTS = {
     "tests/api/processes/test_standalone.py": ("ids-of-older-metadata-given-again",),
+    "tests/api/subscriptions/test_lost_pulls.py": (
+        "given-back-for-everybody",
+        "lost-pull-forgotten",
+    ),
+    "tests/cli/client/test_client_producer.py": (
+        "undecided-numbers-used-again",
+        "cancelled-append-is-none",
+    ),
+    "tests/broker/background/test_sweep_core.py": ("swept-before-its-commit-is-repeated",),
+    "tests/api/routing/test_link.py": ("link-to-another-cluster",),
+    "tests/api/subscriptions/test_http.py": ("slash-within-a-name",),
+    "tests/cli/client/test_client.py": ("name-that-a-url-loses",),
     "tests/bookie/repair/test_integrity.py": ("stranger-though-about-to-be-named",),
     "tests/api/processes/test_bookie_health.py": ("stranger-though-it-lost-entries",),
     "tests/broker/partition/test_transfer_races.py": (

@@ -1,0 +1,120 @@
+"""Wrong parts around answers that are lost or refused: of the Python client, of links between
+brokers, and of what names and numbers mean there."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+_PRODUCER = "fencelog.api.client.producer"
+
+_EXACTLY_ONCE = "SEMANTICS.md, exactly once"
+_LEASES = "SEMANTICS.md, for subscribers: leases"
+_NAMES = "HTTP.md: paths"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "given-back-for-everybody",
+        _LEASES,
+        "A consumer that gives back all that it has gives back what others have.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.leases",
+                "Leases.of",
+                "if lease.consumer == consumer",
+                "if consumer",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-pull-forgotten",
+        _LEASES,
+        "A consumer pulls on behind what a pull has leased whose answer was lost.",
+        (
+            Edit(
+                "fencelog.api.client.pulls",
+                "Pulls.pull",
+                "self._has_lost = self.is_in_order",
+                "self._has_lost = False",
+            ),
+        ),
+    ),
+    Mutant(
+        "undecided-numbers-used-again",
+        _EXACTLY_ONCE,
+        "Other messages are appended under numbers that an undecided append may have used.",
+        (
+            Edit(
+                _PRODUCER,
+                "ExactlyOnceProducer._check_numbers_are_free",
+                "elif sent != batch:",
+                "elif False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "cancelled-append-is-none",
+        _EXACTLY_ONCE,
+        "Numbers are free again as soon as their append was cancelled.",
+        (
+            Edit(
+                _PRODUCER,
+                "ExactlyOnceProducer.append_batch",
+                "self._undecided = (producer, batch)  # also if it is cancelled",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "swept-before-its-commit-is-repeated",
+        "SEMANTICS.md, list of ledgers 5",
+        "A sweep takes the ledger of a committer as soon as there is another owner.",
+        (
+            Edit(
+                "fencelog.broker.background.sweep_core",
+                "is_garbage",
+                "if tag.is_committers and age_s < pending_s:",
+                "if tag.epoch is None and age_s < pending_s:",
+            ),
+        ),
+    ),
+    Mutant(
+        "link-to-another-cluster",
+        "SEMANTICS.md, for producers; I15",
+        "A broker forwards to whoever has the address of another one by now.",
+        (
+            Edit(
+                "fencelog.ledgers.rpc.handshake",
+                "ClientHandshake._read_hello",
+                'fields.get("cluster", self._cluster) != self._cluster',
+                "not fields",
+            ),
+        ),
+    ),
+    Mutant(
+        "slash-within-a-name",
+        _NAMES,
+        "An escaped slash within a name begins the next part of a path.",
+        (
+            Edit(
+                "fencelog.api.http.asgi",
+                "Exchange.path_as_sent",
+                'if b"%" in raw and b"%2f" in raw.lower():',
+                "if not raw:",
+            ),
+        ),
+    ),
+    Mutant(
+        "name-that-a-url-loses",
+        _NAMES,
+        "A client asks for a name that is two dots, and so for what is above it.",
+        (
+            Edit(
+                "fencelog.api.client.http",
+                "ServiceHttp.request",
+                "if _DOT_SEGMENT.search(path):",
+                "if not path:",
+            ),
+        ),
+    ),
+)
+"""Mutants that the tests of these parts detect."""
