@@ -150,8 +150,8 @@ def _silent_amid(random: Random, plan: CallPlan) -> CallPlan:
     ]
     brokers = ("k1", random.choice(("k2", "k3")))  # k1 has the first partition
     first, count = plan.callers[0], len(plan.callers)
-    more = [replace(first, machine=f"c{count + n + 1}") for n in range(4)]
-    kinds = (random.choice(SILENT), random.choice((*SILENT, "believe", "believe")))
+    more = [replace(first, machine=f"c{count + n + 1}") for n in range(8)]
+    kinds = ("pause broker", random.choice((*SILENT, "believe", "believe")))
     gone = [
         Fault(
             Moment("append ack", random.randint(3, 30), random.choice((0, 5, 20, 50))),

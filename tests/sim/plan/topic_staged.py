@@ -1,6 +1,6 @@
 """Staged histories of logs that roll while the metadata store is slow, of dead letters that do not
-get through, of consumers that give back what others have by then, of pulls that are given up, and
-of cursors that are kept in memory alone.
+get through, of consumers that give back what others have by then, of pulls that are given up, of
+cursors that are kept in memory alone, and of adds that bookies do not answer.
 
 Drawn by a stream of its own, over the plan that the others have made.
 """
@@ -24,7 +24,13 @@ from tests.sim.plan.topic_owners import (
     rarely_drawn,
     usurpers,
 )
-from tests.sim.plan.topic_plan import ConsumerPlan, ReaderPlan, SubscriptionPlan, TopicPlan
+from tests.sim.plan.topic_plan import (
+    ConsumerPlan,
+    ReaderPlan,
+    Sending,
+    SubscriptionPlan,
+    TopicPlan,
+)
 
 EVERY, AT = 20, 19
 """The place, in so many seeds in a row, of the staged one."""
@@ -39,6 +45,9 @@ GIVEN_UP_EVERY, GIVEN_UP_AT = 40, 30
 IN_MEMORY_EVERY, IN_MEMORY_AT = 40, 35
 """That of subscriptions that are not durable."""
 
+UNANSWERED_EVERY, UNANSWERED_AT = 40, 14
+"""That of adds that bookies do not answer."""
+
 
 def with_stages(plan: TopicPlan) -> TopicPlan:
     """The same plan, or that of a staged history."""
@@ -48,6 +57,8 @@ def with_stages(plan: TopicPlan) -> TopicPlan:
         return _given_up(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % IN_MEMORY_EVERY == IN_MEMORY_AT:
         return _in_memory(Random(f"topic stages {plan.seed}"), one_partition(plan))
+    if plan.seed % UNANSWERED_EVERY == UNANSWERED_AT:
+        return _unanswered(Random(f"topic stages {plan.seed}"), plan)
     if plan.seed % EVERY != AT:
         return plan
     scene = SCENES[plan.seed // EVERY % len(SCENES)]
@@ -179,6 +190,42 @@ def _in_memory(random: Random, plan: TopicPlan) -> TopicPlan:
             replace(consumer, machine=f"c{n + 1}", subscription=n % 2) for n in range(3)
         ),
         faults=plan.faults if random.random() < 0.3 else tuple(rarely_drawn(plan)),
+    )
+
+
+def _unanswered(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Bookies lose their power one after the other, and are back soon, while a broker has adds of
+    several ledgers in flight at each."""
+    moments = range(random.randint(2, 6), 120, random.choice((6, 9, 13)))
+    partitions = 3
+    return replace(
+        plan,
+        partitions=partitions,
+        overrides={**plan.overrides, "roll_entries": 1_000},
+        producers=tuple(
+            replace(
+                producer(random, f"p{n}", "none", wanders=0.0),
+                partition=n % partitions,
+                sendings=tuple(
+                    Sending(random.choice((0, 0, 1, 5)), (0,) * random.choice((1, 3)))
+                    for _ in range(40)
+                ),
+            )
+            for n in range(2 * partitions)
+        ),
+        readers=(),
+        subscriptions=(),
+        consumers=(),
+        faults=tuple(
+            Fault(
+                Moment("append ack", nth, random.choice((0, 0, 1))),
+                "silent power loss",
+                f"b{random.randint(1, plan.bookies)}",
+                random.choice((20, 100, 300)),
+                random.random(),
+            )
+            for nth in moments
+        ),
     )
 
 
