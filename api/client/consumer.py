@@ -80,7 +80,7 @@ class Consumer:
 
     async def __aenter__(self) -> Consumer:
         settings = await self._client.subscription(self._topic, self._subscription)
-        self._lease_ms = self._lease_ms or int(settings["lease_ms"])
+        self._lease_ms = self._pulls.lease_ms = self._lease_ms or int(settings["lease_ms"])
         self._is_ordered = self._pulls.is_in_order = settings["type"] in ORDERED
         await self._group.__aenter__()
         for work in (self._keep_leases, self._give_back):

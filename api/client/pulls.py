@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
+
+from fencelog.api.client.retry import is_transient
 from fencelog.api.client.subscription import LeasedMessage, SubscriptionCalls
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -21,7 +24,10 @@ class Pulls:
         self._subscription = subscription
         self._consumer = consumer
         self._has_lost = False
+        self._leased_until_s: float | None = None
+        """The time at which the leases of what was lost have ended, once it is to be given back."""
         self.is_in_order = False
+        self.lease_ms = 0
 
     async def pull(
         self, before_going_back: Callable[[], Awaitable[None]], **options: Any
@@ -30,8 +36,8 @@ class Pulls:
         lost; ``before_going_back`` acknowledges what need not. Raises FencelogError."""
         if self._has_lost:
             await before_going_back()
-            await self._client.give_back(self._topic, self._subscription, self._consumer)
-        self._has_lost = self.is_in_order
+            await self._give_back()
+        self._has_lost, self._leased_until_s = self.is_in_order, None
         try:
             messages = await self._client.pull(
                 self._topic, self._subscription, consumer=self._consumer, **options
@@ -43,3 +49,17 @@ class Pulls:
             raise
         self._has_lost = False
         return messages
+
+    async def _give_back(self) -> None:
+        """Give back all that the consumer has, or find that its leases have ended, after which it
+        comes in order too: a partition may be without an owner for longer. Raises FencelogError."""
+        if self._leased_until_s is None:
+            self._leased_until_s = anyio.current_time() + self.lease_ms / 1000
+        try:
+            await self._client.give_back(self._topic, self._subscription, self._consumer)
+        except FencelogError as error:
+            if error.code is ErrorCode.BAD_REQUEST:
+                # Brokers that are not updated yet give nothing back by a name.
+                await anyio.sleep_until(self._leased_until_s)
+            elif not is_transient(error) or anyio.current_time() < self._leased_until_s:
+                raise

@@ -94,6 +94,7 @@ class CommitRoutes:
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:
+            await log.check_owner()  # a later one may have later commits
             last = log.commits.last(target.committer)
             await exchange.respond(200, JSON, _encoded(last))
 

@@ -51,6 +51,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
         pulls = Pulls(client, options.topic, options.subscription, options.consumer)
         # Without acknowledgements all that was written would come again.
         pulls.is_in_order = options.acknowledge and settings["type"] in ORDERED
+        pulls.lease_ms = options.lease_ms or int(settings["lease_ms"])
         while left is None or left > 0:
             messages = await retry_idempotent(
                 partial(

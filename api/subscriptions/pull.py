@@ -29,6 +29,7 @@ from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import LeaseRequest, Pulled, PullRequest
 from fencelog.api.subscriptions.wait import SubscriptionWaits
 from fencelog.broker.registry.subscription_config import (
+    ORDERED,
     SubscriptionInfo,
     check_consumer_is_named,
 )
@@ -108,14 +109,17 @@ class PullService:
             if not found and errors:  # what cannot be read is ready at once again
                 await asyncio.sleep(min(left_s, ERROR_PAUSE_S))
         if errors and not found:
-            raise errors[0]
+            raise next((error for error in errors if error.may_have_effect), errors[0])
         return found
 
     async def _from_many(
         self, asked: Asked, partitions: Sequence[int], request: PullRequest
     ) -> tuple[Raws, list[FencelogError]]:
         """Return the available messages, from one partition after the other. Once some are leased,
-        no request to another broker is waited for, since the leases run already."""
+        no request to another broker is waited for, since the leases run already. Raises
+        STATE_UNKNOWN where order matters and an owner's answer was lost: what comes next of its
+        partition is behind what it may have leased."""
+        is_ordered = asked.subscription.info.config.type in ORDERED
         found: Raws = []
         size = 0
         errors: list[FencelogError] = []
@@ -128,6 +132,8 @@ class PullService:
             try:
                 more = await self._from_one(asked, partition, rest)
             except FencelogError as error:
+                if is_ordered and error.code is ErrorCode.STATE_UNKNOWN:
+                    raise
                 errors.append(error)
                 continue
             found += more

@@ -172,6 +172,9 @@ class SubscriptionVerbs:
         if by_name and request.failed:
             detail = "all that a consumer has is given back as unused: failed is false"
             raise FencelogError(ErrorCode.BAD_REQUEST, detail, field="failed")
+        if by_name and not request.consumer:
+            detail = "consumers without a name cannot be told apart"
+            raise FencelogError(ErrorCode.BAD_REQUEST, detail, field="consumer")
         asked = await find(self._broker, exchange, target)
         if by_name:
             parts = {

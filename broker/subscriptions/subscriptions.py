@@ -250,7 +250,7 @@ class Subscriptions(SubscriptionTable):
 
     async def release(self, info: SubscriptionInfo, consumer: str) -> None:
         """Give back all that a consumer has, as unused: it does not know all of it, as an answer to
-        it was lost. A pull of it that is under way ends before. Raises BAD_REQUEST, NO_OWNER."""
+        it was lost. A pull of it that takes messages ends before. Raises BAD_REQUEST, NO_OWNER."""
         check_consumer(consumer)
         subscription = self._use(info)
         async with subscription.turn:
@@ -258,6 +258,8 @@ class Subscriptions(SubscriptionTable):
             offsets = subscription.dispatch.leases.of(consumer)
             if offsets:
                 subscription.released(offsets)
+                return
+        await self._reader.check_owner()  # a later one may have leased
 
     async def extend(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int

@@ -6,6 +6,8 @@ What a file holds is verified by the reader as what a socket brings: each entry 
 
 from __future__ import annotations
 
+import asyncio
+
 from fencelog.ledgers.errors import ProtocolError
 from fencelog.ledgers.limits import BOOKIE_TIMEOUT_MS, MAX_PLACED_BYTES, MAX_READ_BYTES
 from fencelog.ledgers.rpc.authentication import Credentials
@@ -41,6 +43,7 @@ class LocalReadsClient(TcpBookieClient):
     ) -> None:
         super().__init__(bookie_id, address, timeout_ms=timeout_ms, credentials=credentials)
         self._files = files
+        self._timeout_s = timeout_ms / 1000
         self._ahead: _Ahead | None = None
 
     async def read(
@@ -91,13 +94,19 @@ class LocalReadsClient(TcpBookieClient):
         """Return entries from the first of the places, and keep the rest for the next read; None:
         the file does not have them."""
         wanted, rest = found.split(max_bytes)
-        data = await self._files.read(self.bookie_id, wanted)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                data = await self._files.read(self.bookie_id, wanted)
+        except TimeoutError:
+            # A disk that does not answer: requests to the bookie have a time limit.
+            self._files.give_up(self.bookie_id)
+            return None
         if data is None:
             return None
         following = end_of_runs(wanted.in_memory, data, ledger_id, first)
         if following is None:
             # Damage, or a copy of the file: the bookie reads its own, and says which it is.
-            self._files.holds_others(self.bookie_id)
+            self._files.give_up(self.bookie_id)
             return None
         if rest.places:
             self._ahead = (ledger_id, following, lac, rest)

@@ -34,7 +34,6 @@ from fencelog.ledgers.rpc.wire import FILE_HEAD_BYTES, PLACE, PLACES_HEAD
 _NEAR_BYTES = 4 * KIB
 """The gap between runs up to which they are read together: more than the frame of a record."""
 
-
 _LARGEST_FILE_BYTES = (1 << 63) - 1
 """The largest offset that a system call takes."""
 
@@ -83,8 +82,9 @@ class FilesOfBookies(Protocol):
         """Return the part of a file from the first run to the end of the last one; None: there is
         no such file here, or not any more. Never raises."""
 
-    def holds_others(self, bookie_id: str) -> None:
-        """Record that other bytes than the runs were in such a part."""
+    def give_up(self, bookie_id: str) -> None:
+        """Record that a bookie's files are of no use here: they hold other bytes, or do not
+        answer."""
 
 
 def encode_places(lac: int, found: PlacedRuns) -> bytes:

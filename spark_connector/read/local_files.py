@@ -59,13 +59,18 @@ class LocalFiles:
         except _NotHereError:
             self._failures[bookie_id] = MAX_FAILURES
             return None
-        except OSError:
+        except (
+            asyncio.CancelledError
+        ):  # as when another replica was faster: its thread may be stuck
+            self._failures[bookie_id] += 1
+            raise
+        except (OSError, RuntimeError):  # also where no thread can be started
             self._failures[bookie_id] += 1
             return None
         self._failures[bookie_id] = 0
         return data
 
-    def holds_others(self, bookie_id: str) -> None:
+    def give_up(self, bookie_id: str) -> None:
         self._failures[bookie_id] = MAX_FAILURES
 
     def close(self) -> None:
@@ -77,8 +82,11 @@ class LocalFiles:
 def _read(wanted: PlacedRuns) -> bytes:
     """Return a part of the file. Raises _NotHereError; OSError, also where the file is shorter."""
     try:
-        if not stat.S_ISREG(os.lstat(wanted.path).st_mode):
+        found = os.lstat(wanted.path)
+        if not stat.S_ISREG(found.st_mode):
             raise _NotHereError  # nor is it opened: that alone has effects on some devices
+        if found.st_size < wanted.offset + wanted.size:  # as of files that are none, as in /proc
+            raise OSError(errno.EIO, "the file ends before the run does")
         descriptor = os.open(wanted.path, _FLAGS)
     except OSError as error:
         has_directory = os.path.isdir(os.path.dirname(wanted.path))

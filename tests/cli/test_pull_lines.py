@@ -35,7 +35,7 @@ class Client:
 
     async def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
         assert (topic, subscription) == ("t", "s")
-        return {"type": self.kind}
+        return {"type": self.kind, "lease_ms": 30}
 
     async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
         answer = self.pulls.pop(0)

@@ -21,6 +21,7 @@ from fencelog.ledgers.record_batch import decode_batch, encode_values
 from fencelog.ledgers.writer.lent import lent_writer
 from fencelog.spark_connector.read.bookies import BookieTable
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.subscription_service import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -133,3 +134,21 @@ async def test_what_is_not_the_committers_is_refused(
     assert await code_of(commits, 1, (10**9, 1)) is ErrorCode.LEDGER_NOT_FOUND
     assert await code_of(commits, -1) is ErrorCode.BAD_REQUEST
     assert await values_of(real, topic) == []
+
+
+async def test_who_was_replaced_does_not_say_which_batch_was_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its successor may have a later one."""
+
+    async def replaced() -> None:
+        raise FencelogError(ErrorCode.NO_OWNER, "another one has the log")
+
+    async with running() as service:
+        site = await service.site("a")
+        one, _ = await service.topic([site, site])
+        path = f"/v1/topics/{one.name}/partitions/0/committers/q"
+        assert (await one.http.get(path)).is_success
+        log = await one.broker.partition(one.name, 0)
+        monkeypatch.setattr(log, "check_owner", replaced)
+        assert (await one.http.get(path)).json()["code"] == "no_owner"

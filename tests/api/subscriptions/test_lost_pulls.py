@@ -11,6 +11,7 @@ import pytest
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.subscription import LeasedMessage
 from fencelog.api.http.waits import Waits
+from fencelog.api.routing.forward import Forwarder
 from fencelog.api.server import app
 from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -84,6 +85,7 @@ async def test_one_partition_can_be_named(two: list[Site]) -> None:
         {"failed": False},
         {"consumer": "c" * 129, "failed": False},
         {"consumer": "c", "failed": False, "delay_ms": 0},
+        {"consumer": "", "failed": False},
     ],
 )
 async def test_failures_are_named_one_by_one(one: Site, body: dict[str, Any]) -> None:
@@ -166,3 +168,38 @@ async def test_a_consumer_gets_everything_in_order(two: list[Site], kind: str) -
             seen[message.partition].append(message.offset)
             messages.ack(message)
     assert seen == {0: [*range(6)], 1: [*range(6)]}
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+@pytest.mark.parametrize("near", ["", "x"])
+async def test_an_owner_whose_answer_is_lost_is_not_passed_over(
+    two: list[Site], monkeypatch: pytest.MonkeyPatch, kind: str, near: str
+) -> None:
+    """What another partition has is no answer: the next pull would go on behind what it leased."""
+    a, _ = two
+    await subscribe(a, type=kind)
+    await post(a, *"yz", partition=1)
+    await post(a, *near, partition=0)
+    asked: list[str] = []
+    ask = Forwarder.ask
+
+    async def lost(
+        self: Forwarder, method: str, url: str, path: str, *args: Any, **options: Any
+    ) -> bytes:
+        answer = await ask(self, method, url, path, *args, **options)
+        if path.endswith(":pull"):
+            asked.append(path)
+            if len(asked) == 1:
+                raise FencelogError(options["lost"], "the answer was lost")
+        return answer
+
+    monkeypatch.setattr(Forwarder, "ask", lost)
+    codes = []
+    while not asked:
+        answer = await a.http.post(f"{a.sub}:pull", json={"consumer": "c", "max": 1})
+        codes.append(answer.json().get("code"))
+    assert codes[-1] == "state_unknown"
+    assert await verb(a, "nack", consumer="c", failed=False) == {"stale": []}
+    found = await pull_all(a, consumer="c", max=1)
+    assert places(found) == sorted([*((0, text, 1) for text in near), (1, "y", 1), (1, "z", 1)])
+    assert [m["text"] for m in found if m["partition"] == 1] == ["y", "z"]

@@ -120,6 +120,18 @@ async def test_who_was_replaced_counts_no_cursors_that_its_successor_has_dropped
     assert new.subscriptions.all() == [SHARED.subscription_id]
 
 
+async def test_who_was_replaced_does_not_say_that_its_successors_leases_were_given_back(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    previous, _ = await used(stage, EXCLUSIVE)
+    await previous.subscriptions.release(EXCLUSIVE, "a")
+    new = await stage.open()
+    await BUSY["pull"](new, "")
+    assert await code_of(previous.subscriptions.release(EXCLUSIVE, "b")) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+    await new.subscriptions.release(EXCLUSIVE, "b")
+
+
 async def test_refusals_share_a_look_and_what_is_granted_costs_none(
     stage: Stage, ledgers: ScriptedLedgers, looks: list[str]
 ) -> None:

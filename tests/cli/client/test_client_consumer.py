@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -289,6 +289,27 @@ async def test_a_pull_that_is_not_waited_for_may_have_leased(kind: str) -> None:
         calls.batches.append([leased(0)])
         assert (await anext(messages)).offset == 0
     assert calls.did == ["pull", "give back c", "pull"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "asked"), [(ErrorCode.BAD_REQUEST, {1}), (ErrorCode.STATE_UNKNOWN, range(2, 40))]
+)
+async def test_what_cannot_be_given_back_comes_when_its_leases_have_ended(
+    refused: ErrorCode, asked: Collection[int]
+) -> None:
+    """As at brokers of the version before, or where a partition has no owner for longer."""
+    calls = Calls([0])
+    calls.type = "failover"
+    calls.lost_pulls = [LOST[0]]
+    calls.failures = [FencelogError(refused, "not here") for _ in range(40)]
+    began_s = asyncio.get_running_loop().time()
+    async with Consumer(calls, "t", "s", consumer="c", lease_ms=200) as messages:
+        assert (await anext(messages)).offset == 0
+        assert asyncio.get_running_loop().time() - began_s >= 0.2
+        calls.failures = []
+    given_back = calls.did.count("give back c")
+    assert given_back in asked
+    assert calls.did == ["pull", *["give back c"] * given_back, "pull"]
 
 
 async def test_what_could_not_be_given_back_is_before_the_next_pull(pauses: list[float]) -> None:

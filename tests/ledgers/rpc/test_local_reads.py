@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fencelog.bookie.server.handshake import ServerHandshake
@@ -43,7 +45,7 @@ class Files:
         self.wanted.append(wanted)
         return self.data
 
-    def holds_others(self, bookie_id: str) -> None:
+    def give_up(self, bookie_id: str) -> None:
         self.is_here = False
 
 
@@ -143,6 +145,21 @@ async def test_what_a_file_does_not_give_is_asked_for(server: ScriptedServer) ->
     assert not files.is_here
     assert await read(client) == BY_SOCKET
     assert [frame.flags for frame in server.frames[2:]] == [Flag.PLACES, 0, 0]
+    await client.close()
+
+
+async def test_a_file_that_does_not_answer_is_given_up(server: ScriptedServer) -> None:
+    class Stuck(Files):
+        async def read(self, bookie_id: str, wanted: PlacedRuns) -> Buffer | None:
+            await asyncio.Event().wait()
+            return None
+
+    files = Stuck(None)
+    server.handshake = ServerHandshake("b1", "1")
+    server.answer = answer
+    client = LocalReadsClient("b1", await server.start(), files, timeout_ms=300)
+    assert await read(client) == BY_SOCKET
+    assert not files.is_here
     await client.close()
 
 

@@ -3,11 +3,13 @@ over the socket, whatever has become of the file."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -21,6 +23,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.places import PlacedRuns
+from fencelog.spark_connector.read import local_files
 from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.read.local_files import MAX_FAILURES, LocalFiles
 from fencelog.spark_connector.read.verified_run import VerifiedRun, verified_runs
@@ -284,3 +287,43 @@ async def test_without_the_option_no_bookie_is_asked_for_places(machine: Machine
     await machine.read()
     assert machine.bookies["b1"].metrics.placed_reads == 0
     await machine.table.close()
+
+
+async def test_reads_of_a_disk_that_does_not_answer_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, answers = LocalFiles(), Event()
+    wanted = PlacedRuns(b"/none", bytes(64), [(64, 100)])
+
+    def stuck(wanted: PlacedRuns) -> bytes:
+        answers.wait()
+        return b""
+
+    monkeypatch.setattr(local_files, "_read", stuck)
+    for _ in range(MAX_FAILURES):
+        assert files.may_have("b1")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(files.read("b1", wanted), 0.05)
+    assert not files.may_have("b1")
+    assert files.may_have("b2")
+    monkeypatch.undo()
+    assert await asyncio.wait_for(files.read("b2", wanted), 20) is None  # a thread is left for it
+    answers.set()
+    files.close()
+
+
+async def test_a_file_that_is_too_short_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of some files, as under /proc, has an effect; they have no size."""
+    path = tmp_path / "short"
+    path.write_bytes(bytes(163))
+
+    def refuse(*_: object) -> int:
+        raise AssertionError("it was opened")
+
+    monkeypatch.setattr(os, "open", refuse)
+    files = LocalFiles()
+    assert await files.read("b1", PlacedRuns(bytes(path), bytes(64), [(64, 100)])) is None
+    assert files.may_have("b1")
+    files.close()

@@ -33,8 +33,47 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 "fencelog.api.client.pulls",
                 "Pulls.pull",
-                "self._has_lost = self.is_in_order",
-                "self._has_lost = False",
+                "self._has_lost, self._leased_until_s = self.is_in_order, None",
+                "self._leased_until_s = None",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-owner-passed-over",
+        _LEASES,
+        "A pull has what other partitions have, though an owner that was asked has not answered.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.pull",
+                "PullService._from_many",
+                "if is_ordered and error.code is ErrorCode.STATE_UNKNOWN:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-by-who-was-replaced",
+        _LEASES,
+        "An owner that was replaced says that what its successor has leased was given back.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.subscriptions",
+                "Subscriptions.release",
+                "await self._reader.check_owner()",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "last-commit-of-who-was-replaced",
+        "SEMANTICS.md: Commits of ledgers",
+        "An owner that was replaced says which batch of a committer is the last one.",
+        (
+            Edit(
+                "fencelog.api.produce.commits",
+                "CommitRoutes.get.local",
+                "await log.check_owner()",
+                "pass",
             ),
         ),
     ),

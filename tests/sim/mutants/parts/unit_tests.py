@@ -4,9 +4,11 @@ from __future__ import annotations
 
 TESTS = {
     "tests/api/processes/test_standalone.py": ("ids-of-older-metadata-given-again",),
+    "tests/api/produce/test_commits.py": ("last-commit-of-who-was-replaced",),
     "tests/api/subscriptions/test_lost_pulls.py": (
         "given-back-for-everybody",
         "lost-pull-forgotten",
+        "lost-owner-passed-over",
     ),
     "tests/cli/client/test_client_producer.py": (
         "undecided-numbers-used-again",

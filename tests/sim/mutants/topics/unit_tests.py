@@ -49,6 +49,7 @@ TESTS = {
         "later-acks-count-as-durable",
     ),
     "tests/broker/subscriptions/test_replaced_owners.py": (
+        "given-back-by-who-was-replaced",
         "busy-at-who-was-replaced",
         "no-place-at-who-was-replaced",
     ),
