@@ -12,6 +12,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import Run, build_run
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken, ReadReply
+from fencelog.ledgers.rpc.handshake import FEATURES
 from tests.sim.network.pairs import PORT, End, Pair, pattern, simulate
 
 # -- traffic ---------------------------------------------------------------------------------------
@@ -221,6 +222,7 @@ class StubBookie:
     def __init__(self) -> None:
         self.bookie_id = "b1"
         self.incarnation = "1"
+        self.features = FEATURES
         self.is_under_pressure = False
         self.on_pressure: dict[object, None] = {}
         self.runs: list[bytes] = []
