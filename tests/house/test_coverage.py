@@ -44,6 +44,7 @@ CORES = {
         "tests/ledgers/format/test_request_context.py",
         "tests/ledgers/rpc/test_wire.py",
         "tests/ledgers/rpc/test_receiving.py",
+        "tests/ledgers/rpc/test_places.py",
     ],
     "ledgers/rpc/adds.py": ["tests/ledgers/rpc/test_adds.py"],
     "ledgers/rpc/answers.py": ["tests/ledgers/rpc/test_adds.py", "tests/ledgers/rpc/test_lacs.py"],

@@ -46,6 +46,14 @@ def test_an_extended_message_stays_with_whom_it_was() -> None:
     assert leases.take_expired(99) == []
 
 
+def test_the_messages_of_a_consumer_are_in_order() -> None:
+    leases = Leases()
+    for consumer, offsets in (("a", [7, 8]), ("b", [4]), ("a", [2])):
+        grant(leases, consumer, offsets, 10)
+    leases.end(8)
+    assert [leases.of(consumer) for consumer in ("a", "b", "c")] == [[2, 7], [4], []]
+
+
 def test_an_ended_lease_does_not_expire() -> None:
     leases = Leases()
     grant(leases, "a", [1], 10)

@@ -49,6 +49,8 @@ UNFORETOLD = {
     r"wait is for the events after": "a parameter that needs another",
     r"at most one of (key|headers) and": "members that exclude each other",
     r"exactly one of ": "members that exclude each other, null among them",
+    r"as unused: failed is false|without a name cannot": "members that need each other",
+    r"have not failed are delivered again at once": "members that exclude each other",
     r"E >= Qw >= Qa": "a relation of three members, some of which are inherited",
     r"Qa=1 with Qw=": "a relation of two members",
     r"needs \d+ bookies, 4 are registered": "depends on the cluster, so that the status is 503",
