@@ -281,11 +281,13 @@ java:
 # The browser of the console's tests. Root on Debian gets its package; others are told its name.
 .PHONY: chromium
 chromium:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	@{ command -v chromium-headless-shell || command -v chromium || command -v chromium-browser; } \
+	  >/dev/null \
 	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq \
 	    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	      chromium fonts-dejavu-core; } \
-	  || { echo "Chromium is needed for the tests of the console: apt install chromium" >&2; exit 1; }
+	      chromium-headless-shell fonts-dejavu-core; } \
+	  || { echo "Chromium is needed for the tests of the console:" \
+	  "apt install chromium-headless-shell" >&2; exit 1; }
 
 # Prometheus and promtool for the tests of k8s/monitoring: Debian's package, unpacked and not installed,
 # so that no service is started. Others are told its name.

@@ -12,9 +12,8 @@ that of unit tests, which start few processes: Spark gives up a Python worker th
 10 s to begin. What only computes (simulator, crash images, house rules, stories of the protocol)
 runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each part lists
 its slowest tests, and shows its output, and the CPU time of all its processes, when it has ended.
-Batch reads from Spark are tested a second time, on the oldest
-Spark that is supported (``make oldest-spark``); what is thorough tests streams and writes on it as
-well.
+Some batch reads from Spark are tested a second time, on the oldest Spark that is supported
+(``make oldest-spark``); what is thorough tests all of them, streams and writes on it.
 """
 
 from __future__ import annotations
@@ -38,9 +37,24 @@ PYTEST = (sys.executable, "-m", "pytest")
 WHOLE = (*PYTEST, "--durations=20")
 LOW_PRIORITY = ("nice", "-n", "10")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
-ON_OLDEST = ("-m", "spark", "tests/spark/test_source.py")
+ON_OLDEST = (
+    *("-m", "spark"),
+    *(
+        f"tests/spark/test_source.py::test_{name}"
+        for name in (
+            "the_format_is_found_without_registration",
+            "workers_run_this_python",
+            "rows_are_what_was_appended",
+            "offsets_bound_what_is_read",
+            "several_topics_are_one_table",
+            "errors_say_what_is_wrong",
+            "a_table_of_the_catalog_keeps_its_options",
+        )
+    ),
+)
 THOROUGH_ON_OLDEST = (
     *("-m", "spark or thorough"),
+    "tests/spark/test_source.py",
     "tests/spark/test_filters.py",
     "tests/spark/stream",
     "tests/spark/write/test_writing.py",

@@ -150,7 +150,7 @@ def test_every_wrong_core_is_judged_or_it_is_said_why_not() -> None:
         "lac-over-a-hole",
         "timeout-is-an-ack",
         "write-set-off-by-one",
-        "recovery-closes-on-doubt",
+        pytest.param("recovery-closes-on-doubt", marks=pytest.mark.thorough),
     ],
 )
 def test_a_wrong_core_shows(name: str) -> None:
@@ -161,7 +161,10 @@ def test_a_wrong_core_shows(name: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["lost-reply-is-no", "any-no-is-absence"])
+@pytest.mark.parametrize(
+    "name",
+    ["lost-reply-is-no", pytest.param("any-no-is-absence", marks=pytest.mark.thorough)],
+)
 def test_a_wrong_core_that_is_rarely_met_shows_in_a_small_world(name: str) -> None:
     mutant = next(one for one in JUDGED if one.name == name)
     verdict = judge(mutant, walk_s=0, search_states=20_000, worlds=SMALL)

@@ -7,7 +7,6 @@ was set read-only. Whoever makes them looks at them.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_c
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
 from tests.support.fencelog_cli import fencelog
+from tests.support.network.browser import ARGUMENTS, browser_path
 
 PICTURES = Path(__file__).parents[2] / "api" / "web_console" / "pictures"
 TOPIC = "shop/orders"
@@ -97,11 +97,8 @@ async def segments(client: FencelogClient) -> list[dict[str, Any]]:
 
 async def pictures(cluster: Cluster, client: FencelogClient) -> None:
     url = next(cluster.url_of(each) for each in cluster.brokers if each.is_running)
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     async with async_playwright() as play:
-        browser = await play.chromium.launch(
-            executable_path=chromium, args=["--disable-dev-shm-usage"]
-        )
+        browser = await play.chromium.launch(executable_path=browser_path(), args=ARGUMENTS)
         size = {"width": WIDTH, "height": HEIGHT}
         page = await browser.new_page(
             viewport=size,  # type: ignore[arg-type]  # a typed dict of the same members

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from importlib.resources import files
@@ -26,6 +25,7 @@ from playwright.async_api import (
 
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.api.server.together import TOGETHER_PATH
+from tests.support.network.browser import ARGUMENTS, browser_path
 from tests.support.network.http_client import http_client
 
 TOPIC = "shop/orders"
@@ -80,13 +80,13 @@ async def answer_part(route: Route, path: str, body: Any, status: int = 200) -> 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser() -> AsyncIterator[Browser]:
     """Chromium, which these tests need: without it they fail and say how to get it."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    found = browser_path()
     if found is None:
-        pytest.fail("Chromium is needed for the tests of the console: apt install chromium")
-    async with async_playwright() as play:
-        browser = await play.chromium.launch(
-            executable_path=found, args=["--disable-dev-shm-usage"]
+        pytest.fail(
+            "Chromium is needed for the tests of the console: apt install chromium-headless-shell"
         )
+    async with async_playwright() as play:
+        browser = await play.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield browser
         await browser.close()
 
