@@ -19,11 +19,11 @@ def refusal(code: ErrorCode) -> Frame:
 
 
 async def outcome_of(*frames: Frame) -> Outcome:
+    """Return the outcome of a request that gets these frames, and no more."""
     answer = LinkAnswer()
     for frame in frames:
         answer.answered(frame)
     with pytest.raises(Unanswered) as caught:
-        await answer.begin()
         await answer.whole()
     return caught.value.outcome
 

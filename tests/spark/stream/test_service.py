@@ -238,7 +238,7 @@ class Cursors(Brokers):
 
     refusals: list[ErrorCode]
     moves: list[dict[int, int]]
-    settings: dict[str, Any] | None = {"durable": True}
+    settings: dict[str, Any] | None
 
     async def subscription(self, topic: str, name: str) -> dict[str, Any]:
         if self.settings is None:
@@ -261,6 +261,7 @@ def test_a_cursor_that_a_broker_does_not_know_yet_is_moved_later(
     """A partition that was just added used to end the query."""
     brokers = Cursors([2])
     brokers.refusals, brokers.moves = [ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND], []
+    brokers.settings = {"durable": True}
     follow(brokers, OPTIONS)
     follower = TopicFollower(OPTIONS)
     position = StreamPosition({T: "id"}, {T: {0: 5, 1: 3}})

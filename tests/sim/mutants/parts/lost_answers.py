@@ -157,6 +157,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "released-for-the-holder",
+        "SEMANTICS.md, who may append",
+        "Any producer releases a partition that another one holds with an epoch of this number.",
+        (
+            Edit(
+                "fencelog.broker.append.producer_access",
+                "Access.release",
+                "if self.holder != (producer_id, epoch) and not released:",
+                "if (self.holder or (0, 0))[1] != epoch and not released:",
+            ),
+        ),
+    ),
+    Mutant(
         "begun-answer-did-nothing",
         _AT_MOST_ONCE,
         "A request whose answer had begun counts as not done, as its owner was overloaded.",
