@@ -149,17 +149,6 @@ def test_a_release_can_be_repeated() -> None:
         access.release("a", 2)
 
 
-def test_only_the_holder_releases_and_with_its_epoch() -> None:
-    access = Access()
-    access.apply(access.claim("a", EXCLUSIVE, seen_epoch=-1))
-    for producer_id, epoch in (("b", 1), ("a", 0), ("a", 2)):
-        with pytest.raises(FencelogError, match="does not hold"):
-            access.release(producer_id, epoch)
-    access.apply(access.claim("b", FENCING, seen_epoch=-1))
-    with pytest.raises(FencelogError, match="does not hold"):
-        access.release("a", 1)  # as it asks again, which it could while nobody held it
-
-
 def test_the_oldest_claims_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CLAIMED_PRODUCERS", 2)
     access = Access()

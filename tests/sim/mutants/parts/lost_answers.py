@@ -92,6 +92,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "given-back-though-acknowledged",
+        _LEASES,
+        "A pull that is cancelled gives back what was acknowledged meanwhile.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.shared",
+                "SharedDispatch.give_back",
+                "[offset for offset in offsets if self.leases.end(offset) is not None]",
+                "[(offset, self.leases.end(offset))[0] for offset in offsets]",
+            ),
+        ),
+    ),
+    Mutant(
         "last-commit-of-who-was-replaced",
         "SEMANTICS.md: Commits of ledgers",
         "An owner that was replaced says which batch of a committer is the last one.",
