@@ -239,6 +239,7 @@ class Cursors(Brokers):
     refusals: list[ErrorCode]
     moves: list[dict[int, int]]
     settings: dict[str, Any] | None
+    created: list[dict[str, Any]]
 
     async def subscription(self, topic: str, name: str) -> dict[str, Any]:
         if self.settings is None:
@@ -246,6 +247,7 @@ class Cursors(Brokers):
         return self.settings
 
     async def create_subscription(self, topic: str, name: str, **settings: Any) -> dict[str, Any]:
+        self.created.append(settings)
         self.settings = {"durable": True} | settings
         return self.settings
 
@@ -277,7 +279,8 @@ def test_a_subscription_that_keeps_no_message_is_refused_before_it_is_moved(
     monkeypatch: pytest.MonkeyPatch, follow: Any
 ) -> None:
     brokers = Cursors([2])
-    brokers.refusals, brokers.moves, brokers.settings = [], [], {"durable": False}
+    brokers.refusals, brokers.moves, brokers.created = [], [], []
+    brokers.settings = {"durable": False}
     follow(brokers, OPTIONS)
     follower = TopicFollower(OPTIONS)
     position = StreamPosition({T: "id"}, {T: {0: 5, 1: 3}})
@@ -288,7 +291,7 @@ def test_a_subscription_that_keeps_no_message_is_refused_before_it_is_moved(
         assert brokers.moves == []
         brokers.settings = None
         follower.move_cursor("etl", position)
-        assert brokers.settings == {"durable": True, "type": "exclusive", "start": "earliest"}
+        assert brokers.created == [{"type": "exclusive", "start": "earliest"}]
         assert brokers.moves == [{0: 5, 1: 3}]
     finally:
         follower.close()

@@ -92,6 +92,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "leased-elsewhere-forgotten",
+        _LEASES,
+        "A pull that is ended has leased nothing, as the partition asked last had nothing.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.pull",
+                "PullService._from_one",
+                "exchange.may_have_effect = has_leased or bool(messages)",
+                "exchange.may_have_effect = bool(messages)",
+            ),
+        ),
+    ),
+    Mutant(
         "given-back-though-acknowledged",
         _LEASES,
         "A pull that is cancelled gives back what was acknowledged meanwhile.",

@@ -9,6 +9,7 @@ TESTS = {
         "given-back-for-everybody",
         "lost-pull-forgotten",
         "lost-owner-passed-over",
+        "leased-elsewhere-forgotten",
     ),
     "tests/cli/client/test_client_producer.py": (
         "undecided-numbers-used-again",
