@@ -183,6 +183,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "cursor-in-the-next-topic",
+        "SEMANTICS.md, list of ledgers 1",
+        "A subscription of a deleted topic is opened in the topic that has its name by now.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.lifecycle",
+                "SubscriptionLifecycle.create",
+                "if latest.topic_id != topic.topic_id:",
+                "if latest.name != topic.name:",
+            ),
+        ),
+    ),
+    Mutant(
         "released-for-the-holder",
         "SEMANTICS.md, who may append",
         "Any producer releases a partition that another one holds with an epoch of this number.",
