@@ -146,17 +146,38 @@ async def test_an_answer_of_the_turn_in_which_the_link_is_closed_is_sent(
     assert (await answer).offset == 7
 
 
-async def test_a_link_on_which_the_rest_of_a_frame_is_missing_ends(
-    served: Served, links: Links, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[ServedLink] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[ServedLink]:
+    """Return the served links, as they are made."""
+    found: list[ServedLink] = []
     connection_made = ServedLink.connection_made
 
     def noted(self: ServedLink, transport: asyncio.BaseTransport) -> None:
-        made.append(self)
+        found.append(self)
         connection_made(self, transport)
 
     monkeypatch.setattr(ServedLink, "connection_made", noted)
+    return found
+
+
+async def test_a_link_that_is_to_end_is_kept_for_the_appends_on_it(
+    served: Served, links: Links, made: list[ServedLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.api.routing.served_link.LAST_REQUEST_S", 0.01)
+    assert served.host is not None
+    under_way: AppendFuture = asyncio.get_running_loop().create_future()
+    served.host.append = lambda _: under_way
+    answer = links.append(served.url, (b"", b""), {})
+    await until(lambda: bool(made) and made[0]._appending == 1)
+    made[0].shutdown()
+    await asyncio.sleep(0.05)
+    under_way.set_result(AppendResult(0, 7, 1, 0))
+    assert (await answer).offset == 7
+
+
+async def test_a_link_on_which_the_rest_of_a_frame_is_missing_ends(
+    served: Served, links: Links, made: list[ServedLink]
+) -> None:
     await (await links.request(served.url, get(b"/echo"), b"")).whole()
     (link,) = made
     now_s = asyncio.get_running_loop().time()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.ledger_list.withdrawal import withdrawn_properties
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.record_batch import Message
 from tests.broker.commits.test_commits import Q, code_of, place, written
 from tests.support.broker_stage import ReadAll, Stage
@@ -51,6 +53,24 @@ async def test_a_ledger_that_was_trimmed_joins_the_log_no_more(
     await trim
     assert segment[0] not in (await stage.node()).ledger_list.ledgers
     assert await read_all(await stage.open()) == [b"b"]
+
+
+async def test_a_ledger_that_is_withdrawn_while_it_is_checked_joins_no_log(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await stage.open()
+    segment = await written(log, ledgers, b"a")
+    recover = ledgers.recover
+
+    async def recover_and_withdraw(ledger_id: int) -> LedgerMetadata:
+        metadata = await recover(ledger_id)
+        await ledgers.describe(ledger_id, withdrawn_properties)
+        return metadata
+
+    monkeypatch.setattr(ledgers, "recover", recover_and_withdraw)
+    assert await code_of(log.commits.commit(Q, 1, [segment])) is ErrorCode.LEDGER_NOT_FOUND
+    assert segment[0] not in (await stage.node()).ledger_list.ledgers
+    assert log.commits.last(Q) is None
 
 
 async def test_a_joined_ledger_that_cannot_be_withdrawn_stays_in_the_log(

@@ -104,6 +104,17 @@ def test_a_change_of_consumers_begins_at_the_first_unacknowledged() -> None:
     assert w.pull(B) == [1, 3]
 
 
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
+def test_what_is_acknowledged_before_its_pull_is_cancelled_comes_no_more(kind: str) -> None:
+    """As by a time to live."""
+    w = world(kind, "kkl.")
+    found = w.pull(A, 3)
+    w.ack([0])
+    w.dispatch.give_back(found)
+    w.held.clear()
+    assert w.pull(A) == [1, 2, 3]
+
+
 def test_messages_that_were_not_handed_out_after_all_come_first() -> None:
     for kind in (EXCLUSIVE, SHARED, KEY_SHARED):
         w = world(kind, "kkl.")

@@ -132,6 +132,19 @@ async def test_who_was_replaced_does_not_say_that_its_successors_leases_were_giv
     await new.subscriptions.release(EXCLUSIVE, "b")
 
 
+async def test_what_a_consumer_has_at_who_was_replaced_is_not_all_that_it_has(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    """The answer of the successor may be the one that was lost."""
+    previous, _ = await used(stage, EXCLUSIVE)
+    new = await stage.open()
+    await pulled(new, EXCLUSIVE, "a")
+    assert await code_of(previous.subscriptions.release(EXCLUSIVE, "a")) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+    await new.subscriptions.release(EXCLUSIVE, "a")
+    assert len(await pulled(new, EXCLUSIVE, "a")) == 1
+
+
 async def test_refusals_share_a_look_and_what_is_granted_costs_none(
     stage: Stage, ledgers: ScriptedLedgers, looks: list[str]
 ) -> None:

@@ -110,6 +110,25 @@ async def test_a_producer_that_resumes_knows_what_became_of_its_numbers() -> Non
     assert log.values == [b"a", b"b", b"c"]
 
 
+async def test_a_producer_that_cannot_resume_knows_nothing_of_its_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    producer = producer_to(log, timeout_s=0)
+    log.losses = 1
+    with pytest.raises(FencelogError):
+        await producer.append([b"a", b"b"])
+
+    async def refused(_: str) -> dict[str, int]:
+        raise FencelogError(ErrorCode.UNAUTHORIZED, "not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "get_object", refused)
+        with pytest.raises(FencelogError, match="not now"):
+            await producer.resume()
+    await check_that_numbers_are_kept(log, producer)
+
+
 async def test_numbers_of_an_append_that_was_refused_are_free() -> None:
     log = Log()
     producer = producer_to(log)

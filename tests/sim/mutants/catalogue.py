@@ -37,6 +37,7 @@ from tests.sim.mutants.parts import requests as mutants_requests
 from tests.sim.mutants.parts import restores as mutants_restores
 from tests.sim.mutants.parts import rings as mutants_rings
 from tests.sim.mutants.parts import shared_disk as mutants_shared_disk
+from tests.sim.mutants.parts import spark as mutants_spark
 from tests.sim.mutants.parts import views as mutants_views
 from tests.sim.mutants.parts import zookeeper as mutants_zookeeper
 from tests.sim.mutants.parts import zookeeper_session as mutants_zookeeper_session
@@ -162,6 +163,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_views.CATCH_UPS,
     *mutants_produce.MUTANTS,
     *mutants_keys.MUTANTS,
+    *mutants_spark.WRITES,
+    *mutants_spark.READS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

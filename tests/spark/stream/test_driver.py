@@ -64,7 +64,7 @@ class ScriptedService:
         self.confirmed += confirmed
         lengths = self.lengths if confirmed or self.shown is None else self.shown
         topic_id = self.topic_id if confirmed or self.shown_id is None else self.shown_id
-        return [
+        found = [
             segments(
                 (length, length * 10),
                 partition=number,
@@ -72,6 +72,14 @@ class ScriptedService:
                 topic_id=topic_id,
             )
             for number, length in enumerate(lengths)
+        ]
+        if start is None:
+            return [replace(each, segments=()) for each in found]
+        return [
+            replace(each, segments=())
+            if each.end_offset <= start.next_offset(T, each.partition)
+            else each
+            for each in found
         ]
 
     def move_cursor(self, subscription: str, position: StreamPosition) -> None:
@@ -125,6 +133,19 @@ def test_a_micro_batch_is_planned_again_from_its_start() -> None:
     assert driver.next_end(at(4, 5), limited=False) == at(9, 9)
     assert rows(driver, at(4, 5), at(9, 9)) == [(0, 4, 9), (1, 5, 9)]
     assert rows(driver, at(2, 3), at(4, 5)) == [(0, 2, 4), (1, 3, 5)]
+    assert driver.next_end(at(9, 9), limited=False) == at(9, 9)  # it has nothing before that
+    assert rows(driver, at(4, 5), at(9, 9)) == [(0, 4, 9), (1, 5, 9)]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_a_micro_batch_is_planned_up_to_its_end_though_less_was_there_at_the_last_look(
+    fail_on_data_loss: bool,
+) -> None:
+    service = ScriptedService([5])
+    driver = opened(service, fail_on_data_loss=fail_on_data_loss)
+    assert driver.next_end(at(0), limited=False) == at(5)
+    service.lengths = [9]
+    assert rows(driver, at(0), at(9)) == [(0, 0, 9)]
 
 
 def test_nothing_new_is_the_same_place_and_looked_for_ever_more_rarely() -> None:

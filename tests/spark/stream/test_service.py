@@ -233,13 +233,23 @@ def test_where_ends_are_confirmed_the_partitions_are_too(
 
 
 class Cursors(Brokers):
-    """The same, with a subscription. ``refusals``: of the next moves."""
+    """The same, with a subscription. ``refusals``: of the next moves; ``settings``: None if there
+    is no subscription."""
 
     refusals: list[ErrorCode]
     moves: list[dict[int, int]]
+    settings: dict[str, Any] | None
+    created: list[dict[str, Any]]
 
     async def subscription(self, topic: str, name: str) -> dict[str, Any]:
-        return {"durable": True}
+        if self.settings is None:
+            raise FencelogError(ErrorCode.SUBSCRIPTION_NOT_FOUND, "there is none")
+        return self.settings
+
+    async def create_subscription(self, topic: str, name: str, **settings: Any) -> dict[str, Any]:
+        self.created.append(settings)
+        self.settings = {"durable": True} | settings
+        return self.settings
 
     async def seek(self, topic: str, name: str, *, offsets: dict[int, int]) -> None:
         if self.refusals:
@@ -253,6 +263,7 @@ def test_a_cursor_that_a_broker_does_not_know_yet_is_moved_later(
     """A partition that was just added used to end the query."""
     brokers = Cursors([2])
     brokers.refusals, brokers.moves = [ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND], []
+    brokers.settings = {"durable": True}
     follow(brokers, OPTIONS)
     follower = TopicFollower(OPTIONS)
     position = StreamPosition({T: "id"}, {T: {0: 5, 1: 3}})
@@ -260,5 +271,27 @@ def test_a_cursor_that_a_broker_does_not_know_yet_is_moved_later(
         for moves in ([], [], [{0: 5, 1: 3}], [{0: 5, 1: 3}]):
             follower.move_cursor("etl", position)
             assert brokers.moves == moves
+    finally:
+        follower.close()
+
+
+def test_a_subscription_that_keeps_no_message_is_refused_before_it_is_moved(
+    monkeypatch: pytest.MonkeyPatch, follow: Any
+) -> None:
+    brokers = Cursors([2])
+    brokers.refusals, brokers.moves, brokers.created = [], [], []
+    brokers.settings = {"durable": False}
+    follow(brokers, OPTIONS)
+    follower = TopicFollower(OPTIONS)
+    position = StreamPosition({T: "id"}, {T: {0: 5, 1: 3}})
+    try:
+        with pytest.raises(FencelogError, match="is not durable") as raised:
+            follower.move_cursor("etl", position)
+        assert raised.value.code is ErrorCode.BAD_REQUEST
+        assert brokers.moves == []
+        brokers.settings = None
+        follower.move_cursor("etl", position)
+        assert brokers.created == [{"type": "exclusive", "start": "earliest"}]
+        assert brokers.moves == [{0: 5, 1: 3}]
     finally:
         follower.close()

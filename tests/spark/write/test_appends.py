@@ -13,11 +13,12 @@ import pytest
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.client import Appended
+from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import decode_batch
 from fencelog.spark_connector.write import gathered
-from fencelog.spark_connector.write.appends import IN_FLIGHT, append_all
+from fencelog.spark_connector.write.appends import IN_FLIGHT, _OrderedAppends, append_all
 from fencelog.spark_connector.write.limits import ROW_BYTES
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.target import Job, WriteTarget, reached
@@ -159,6 +160,29 @@ async def test_an_append_that_is_refused_ends_the_task(
 
 
 # -- another attempt -------------------------------------------------------------------------------
+
+
+async def test_nothing_is_appended_behind_what_has_failed() -> None:
+    """It would get the numbers of that."""
+    asked: list[int] = []
+    all_wait = anyio.Event()
+
+    async def refuse(_: int, batch: bytes, count: int) -> object:
+        asked.append(count)
+        await all_wait.wait()
+        raise FencelogError(ErrorCode.TOPIC_TERMINATED, "it has ended")
+
+    async def append_all_together() -> None:
+        async with task_group() as group:
+            ordered = _OrderedAppends(group, refuse)
+            for count in range(1, IN_FLIGHT + 1):
+                await ordered.append(0, pa.table({"value": [b"x"] * count}))
+            await anyio.sleep(0.01)
+            all_wait.set()
+
+    with pytest.raises(FencelogError, match="it has ended"):
+        await append_all_together()
+    assert asked == [1]
 
 
 async def attempt(

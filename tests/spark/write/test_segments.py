@@ -18,6 +18,7 @@ from fencelog.ledgers.format.run import Run
 from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken
+from fencelog.ledgers.writer.writer import LedgerWriter
 from fencelog.spark_connector.read import bookies
 from fencelog.spark_connector.write import segments
 from fencelog.spark_connector.write.batches import encode_checked
@@ -215,3 +216,27 @@ async def test_what_waits_for_bookies_has_a_limit_for_all_ledgers_together(
     task = await write_ledgers(rows_of(3, size), target, Job("spark-query"))
     assert [each.messages for each in task.ledgers] == [3] * PARTITIONS
     assert limit < max(pending) < limit + 2 * size
+
+
+async def test_a_ledger_is_finished_when_all_of_it_is_acknowledged(
+    server: str, client: FencelogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "segments/finished"
+    await client.create_topic(topic, partitions=PARTITIONS)
+    target = await target_of(server, topic)
+    finish = segments._OpenLedger.finish
+    pending: list[int] = []
+
+    async def noted(ledger: Any) -> int:
+        written = await finish(ledger)
+        pending.append(ledger.pending_bytes)
+        return written
+
+    async def unheard(writer: LedgerWriter) -> None:
+        """Take no time, as where a recovery has to do without."""
+
+    monkeypatch.setattr(segments._OpenLedger, "finish", noted)
+    monkeypatch.setattr(LedgerWriter, "tell_lac", unheard)
+    monkeypatch.setattr(bookies, "TcpBookieClient", Slow)
+    await write_ledgers(rows_of(1), target, Job("spark-query"))
+    assert pending == [0] * PARTITIONS

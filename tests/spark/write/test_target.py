@@ -4,6 +4,7 @@ attempts."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,13 @@ from fencelog.spark_connector.write import segments, target
 from fencelog.spark_connector.write.appends import append_all
 from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.segments import write_ledgers
-from fencelog.spark_connector.write.target import Job, WriteTarget, reached
+from fencelog.spark_connector.write.target import (
+    Job,
+    WriteTarget,
+    partitions_of_batch,
+    reached,
+    spread_of_batch,
+)
 
 
 async def test_partitions_are_those_of_now_whatever_broker_is_asked(
@@ -130,3 +137,18 @@ async def test_a_batch_of_segments_that_was_not_committed_may_be_written_by_dedu
     await write(found, 3, ExactlyOnce.SEGMENTS, commits=False)
     await write(found, 3, ExactlyOnce.DEDUP)
     assert (await client.offsets(topic))[0]["tail_offset"] == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "spread_of"),
+    [(ExactlyOnce.SEGMENTS, partitions_of_batch), (ExactlyOnce.DEDUP, spread_of_batch)],
+)
+async def test_a_batch_is_spread_as_by_its_first_attempt_and_not_as_the_batch_before_it(
+    server: str, client: FencelogClient, mode: ExactlyOnce, spread_of: Any
+) -> None:
+    topic = f"write/spread-{mode.value}"
+    await client.create_topic(topic)
+    found = await reached(WriteOptions((server,), topic))
+    await write(found, 3, mode)
+    grown = replace(found, partitions=2)
+    assert [await spread_of(client, grown, Job(QUERY, batch)) for batch in (3, 4)] == [1, 2]

@@ -146,4 +146,17 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "routed-by-who-knows-fewer",
+        _PRODUCERS,
+        "An append is written though its partition was chosen before the topic got more.",
+        (
+            Edit(
+                "fencelog.api.produce.once",
+                "Once.check",
+                "if routed_by != info.config.partitions:",
+                "if routed_by > info.config.partitions:",
+            ),
+        ),
+    ),
 )

@@ -9,6 +9,7 @@ _PRODUCER = "fencelog.api.client.producer"
 
 _EXACTLY_ONCE = "SEMANTICS.md, exactly once"
 _LEASES = "SEMANTICS.md, for subscribers: leases"
+_AT_MOST_ONCE = "SEMANTICS.md, for producers; I15"
 _NAMES = "HTTP.md: paths"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -65,6 +66,58 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "given-back-is-what-is-known-here",
+        _LEASES,
+        "An owner that was replaced gives back what it has leased, and its successor's stays.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.subscriptions",
+                "Subscriptions.release",
+                "                subscription.released(offsets)\n",
+                "                subscription.released(offsets)\n                return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-beside-a-pull",
+        _LEASES,
+        "A give-back does not wait for the pull that takes messages for the same consumer.",
+        (
+            Edit(
+                "fencelog.broker.subscriptions.subscriptions",
+                "Subscriptions.release",
+                "async with subscription.turn:",
+                "async with self._refusing_as_owner():",
+            ),
+        ),
+    ),
+    Mutant(
+        "leased-elsewhere-forgotten",
+        _LEASES,
+        "A pull that is ended has leased nothing, as the partition asked last had nothing.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.pull",
+                "PullService._from_one",
+                "exchange.may_have_effect = has_leased or bool(messages)",
+                "exchange.may_have_effect = bool(messages)",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-though-acknowledged",
+        _LEASES,
+        "A pull that is cancelled gives back what was acknowledged meanwhile.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.shared",
+                "SharedDispatch.give_back",
+                "[offset for offset in offsets if self.leases.end(offset) is not None]",
+                "[(offset, self.leases.end(offset))[0] for offset in offsets]",
+            ),
+        ),
+    ),
+    Mutant(
         "last-commit-of-who-was-replaced",
         "SEMANTICS.md: Commits of ledgers",
         "An owner that was replaced says which batch of a committer is the last one.",
@@ -104,6 +157,84 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "resumed-though-nobody-answered",
+        _EXACTLY_ONCE,
+        "A producer whose resumption has failed takes its numbers for free.",
+        (
+            Edit(
+                _PRODUCER,
+                "ExactlyOnceProducer._resume",
+                "        found = await",
+                "        self._undecided = None\n        found = await",
+            ),
+        ),
+    ),
+    Mutant(
+        "committed-without-a-claim",
+        "SEMANTICS.md, list of ledgers 5",
+        "An owner lists a ledger that was withdrawn after it had looked at it.",
+        (
+            Edit(
+                "fencelog.broker.commits.commits",
+                "Commits._check",
+                "await ledgers.describe(ledger_id, claim)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "cursor-in-the-next-topic",
+        "SEMANTICS.md, list of ledgers 1",
+        "A subscription of a deleted topic is opened in the topic that has its name by now.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.lifecycle",
+                "SubscriptionLifecycle.create",
+                "if latest.topic_id != topic.topic_id:",
+                "if latest.name != topic.name:",
+            ),
+        ),
+    ),
+    Mutant(
+        "released-for-the-holder",
+        "SEMANTICS.md, who may append",
+        "Any producer releases a partition that another one holds with an epoch of this number.",
+        (
+            Edit(
+                "fencelog.broker.append.producer_access",
+                "Access.release",
+                "if self.holder != (producer_id, epoch) and not released:",
+                "if (self.holder or (0, 0))[1] != epoch and not released:",
+            ),
+        ),
+    ),
+    Mutant(
+        "begun-answer-did-nothing",
+        _AT_MOST_ONCE,
+        "A request whose answer had begun counts as not done, as its owner was overloaded.",
+        (
+            Edit(
+                "fencelog.api.routing.link_answer",
+                "LinkAnswer._refused",
+                "code is ErrorCode.OVERLOADED and self._head is None",
+                "code is ErrorCode.OVERLOADED",
+            ),
+        ),
+    ),
+    Mutant(
+        "link-ends-under-its-appends",
+        _AT_MOST_ONCE,
+        "A broker that ends closes a link though an append on it has no answer yet.",
+        (
+            Edit(
+                "fencelog.api.routing.served_link",
+                "ServedLink._close_if_idle",
+                "(self._streams or self._appending)",
+                "self._streams",
+            ),
+        ),
+    ),
+    Mutant(
         "swept-before-its-commit-is-repeated",
         "SEMANTICS.md, list of ledgers 5",
         "A sweep takes the ledger of a committer as soon as there is another owner.",
@@ -118,7 +249,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "link-to-another-cluster",
-        "SEMANTICS.md, for producers; I15",
+        _AT_MOST_ONCE,
         "A broker forwards to whoever has the address of another one by now.",
         (
             Edit(
