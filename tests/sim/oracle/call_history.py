@@ -17,6 +17,7 @@ from typing import Any
 from fencelog.api.subscriptions.dead_letters import REPLAY_FOR
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from tests.sim.oracle.log_history import AGAIN, LogHistory
+from tests.sim.oracle.order_history import OrderHistory
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +73,8 @@ class CallHistory:
         """By instance of the arbiter: until when each consumer is there at least."""
         self._told: dict[str, Leased] = {}
         """By ack id: what consumers have got."""
+        self.order: OrderHistory | None = None
+        """What consumers see, where they give back what was lost."""
 
     def violate(self, invariant: int, text: str) -> None:
         self._logs[0].history.violate(invariant, text)
@@ -158,6 +161,8 @@ class CallHistory:
                 payload = AGAIN + payload
             self._logs[partition].seen(offset, (payload,), "told")
             self._tells(ack_id, lease)
+        if self.order is not None:
+            self.order.told(told)
         missing = self._not_lost(call) - told.keys()
         if missing:
             self.violate(26, f"{call.name} has leased {sorted(missing)}, and is not told")

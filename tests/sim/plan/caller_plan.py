@@ -62,6 +62,8 @@ class CallerPlan:
     refuses: float
     extends: float
     seeks: float
+    gives_back: bool = False
+    """True if it is an ``OrderedCaller``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 
 from fencelog.broker.broker import Broker
-from fencelog.broker.registry.subscription_config import EXCLUSIVE, SubscriptionInfo
+from fencelog.broker.registry.subscription_config import EXCLUSIVE, ORDERED, SubscriptionInfo
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
@@ -20,6 +20,7 @@ from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.order_history import OrderHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.plan.caller_plan import CallPlan
 from tests.sim.plan.plan import Fault
@@ -38,6 +39,7 @@ from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
+from tests.sim.topics.ordered_callers import OrderedCaller
 from tests.sim.topics.producers import Producer
 
 LETTERS_S = 60.0
@@ -70,6 +72,8 @@ class CallPlay:
         for subscription in taken.subscriptions:
             subscription.follow()
         taken.calls = calls = CallHistory(logs, has_arbiter=plan.config.type == EXCLUSIVE)
+        if plan.config.type in ORDERED and all(one.gives_back for one in plan.callers):
+            calls.order = OrderHistory(taken.subscriptions)
         if plan.replays:
             taken.letters = LetterHistory(taken.subscriptions, answered)
             for subscription in taken.subscriptions:
@@ -152,9 +156,9 @@ class CallPlay:
     ) -> list[Process]:
         plan = self._plan
         works = [(one.machine, partial(Producer(one, clients).produce)) for one in plan.producers]
-        works += [
-            (one.machine, partial(Caller(one, plan, clients, calls).run)) for one in plan.callers
-        ]
+        for one in plan.callers:
+            role = OrderedCaller if one.gives_back else Caller
+            works.append((one.machine, role(one, plan, clients, calls).run))
         if plan.replays:
             works += [
                 (machine, partial(Replayer(machine, info, clients, self.history).run))

@@ -46,6 +46,7 @@ from tests.sim.outcome import Result, outcome_of
 from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
 from tests.sim.plan.admin_plan import AdminPlan
 from tests.sim.plan.caller_plan import CallPlan, draw_call_plan, has_calls
+from tests.sim.plan.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.plan.plan import Fault
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
@@ -106,6 +107,8 @@ def plan_of(seed: int) -> AdminPlan | CallPlan | TopicPlan:
         return draw_admin_plan(seed)
     if has_letters(seed):
         return draw_letter_plan(seed)
+    if loses_pulls(seed):
+        return draw_lost_pull_plan(seed)
     return draw_call_plan(seed) if has_calls(seed) else draw_topic_plan(seed)
 
 
