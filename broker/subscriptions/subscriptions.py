@@ -258,8 +258,7 @@ class Subscriptions(SubscriptionTable):
             offsets = subscription.dispatch.leases.of(consumer)
             if offsets:
                 subscription.released(offsets)
-                return
-        await self._reader.check_owner()  # a later one may have leased
+        await self._reader.check_owner()  # a later one may have leased as well
 
     async def extend(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int

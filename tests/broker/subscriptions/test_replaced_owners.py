@@ -132,6 +132,19 @@ async def test_who_was_replaced_does_not_say_that_its_successors_leases_were_giv
     await new.subscriptions.release(EXCLUSIVE, "b")
 
 
+async def test_who_was_replaced_does_not_say_so_though_it_has_leases_of_the_consumer_as_well(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    previous, _ = await used(stage, EXCLUSIVE)
+    new = await stage.open()
+    await new.append_message(Message(b"1"))
+    assert len(await pulled(new, EXCLUSIVE, "a")) == 2
+    assert await code_of(previous.subscriptions.release(EXCLUSIVE, "a")) is ErrorCode.NO_OWNER
+    assert not previous.is_serving
+    await new.subscriptions.release(EXCLUSIVE, "a")
+    assert len(await pulled(new, EXCLUSIVE, "a")) == 2
+
+
 async def test_refusals_share_a_look_and_what_is_granted_costs_none(
     stage: Stage, ledgers: ScriptedLedgers, looks: list[str]
 ) -> None:

@@ -73,7 +73,7 @@ def draw_lost_pull_plan(seed: int) -> CallPlan:
         plan,
         producers=tuple(producers),
         callers=tuple(
-            replace(caller, machine=f"c{n + 1}", pulls=random.choice((1, 3))) for n in range(count)
+            replace(caller, machine=f"c{n + 1}", pulls=random.choice((1, 3, 10))) for n in range(count)
         ),
         config=config,
         faults=(
@@ -95,7 +95,13 @@ def _lost(random: Random, plan: CallPlan) -> Iterator[Fault]:
 
 
 def _moves(random: Random, plan: CallPlan) -> Iterator[Fault]:
-    """Yield changes of owners."""
+    """Yield changes of owners. In some histories each broker takes itself for the owner for as long
+    as it is asked, though another one has replaced it."""
+    if random.random() < 0.4:
+        for broker in _brokers(plan):
+            start = Moment("start", 0, random.randint(100, 600))
+            yield Fault(start, "believe", broker, LENGTH_MS, 0.5)
+        return
     for _ in range(random.choice((0, 1, 3))):
         moment = Moment("append ack", random.randint(3, 60), random.choice((0, 5, 20)))
         broker = random.choice(_brokers(plan))

@@ -14,6 +14,9 @@ from tests.sim.topics.brokers import TOPIC
 from tests.sim.topics.callers import NAME, Caller, Messages
 from tests.sim.topics.clients import Clients
 
+WANDERS = 0.3
+"""How often a consumer goes to another broker, though the last one answered."""
+
 
 class OrderedCaller(Caller):
     """One consumer, which implements the calls of a client for its pulls."""
@@ -31,6 +34,8 @@ class OrderedCaller(Caller):
         async def nothing() -> None:
             """Do nothing: what was acknowledged is on its way, or lost."""
 
+        if self._chance.random() < WANDERS:
+            self._target = self._clients.some_broker(self._chance).name
         messages: Any = await self._pulls.pull(nothing)
         found: Messages = messages
         return found

@@ -6,12 +6,13 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 _PRODUCER = "fencelog.api.client.producer"
+_SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 _EXACTLY_ONCE = "SEMANTICS.md, exactly once"
 _LEASES = "SEMANTICS.md, for subscribers: leases"
 _NAMES = "HTTP.md: paths"
 
-MUTANTS: tuple[Mutant, ...] = (
+GIVEN_BACK: tuple[Mutant, ...] = (
     Mutant(
         "given-back-for-everybody",
         _LEASES,
@@ -57,13 +58,83 @@ MUTANTS: tuple[Mutant, ...] = (
         "An owner that was replaced says that what its successor has leased was given back.",
         (
             Edit(
-                "fencelog.broker.subscriptions.subscriptions",
+                _SUBSCRIPTIONS,
                 "Subscriptions.release",
                 "await self._reader.check_owner()",
                 "pass",
             ),
         ),
     ),
+    Mutant(
+        "given-back-by-who-was-replaced-and-has-leases",
+        _LEASES,
+        "An owner that was replaced gives back what a consumer had there, and says that it is all.",
+        (
+            Edit(
+                _SUBSCRIPTIONS,
+                "Subscriptions.release",
+                "                subscription.released(offsets)\n",
+                "                subscription.released(offsets)\n                return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-but-the-latest",
+        _LEASES,
+        "A consumer that gives back all that it has keeps what it got last.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.leases",
+                "Leases.of",
+                "if lease.consumer == consumer",
+                "if lease.consumer == consumer\n"
+                "            and lease.delivery < max(one.delivery for one in self.by_offset.values())",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-and-passed-over",
+        _LEASES,
+        "What is given back is with nobody, and an ordered subscription goes on behind it.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.ordered",
+                "OrderedDispatch.release",
+                "self._rewind()",
+                "self.leases.clear()",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-in-one-partition",
+        _LEASES,
+        "All that a consumer has is given back in the first partition, and not in the others.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.verbs",
+                "SubscriptionVerbs.nack",
+                "for p in chosen_partitions(exchange, asked)",
+                "for p in list(chosen_partitions(exchange, asked))[:1]",
+            ),
+        ),
+    ),
+    Mutant(
+        "unanswered-is-given-back",
+        _LEASES,
+        "A consumer goes on though nobody has confirmed that something was given back.",
+        (
+            Edit(
+                "fencelog.api.client.pulls",
+                "Pulls._give_back",
+                "elif not is_transient(error) or anyio.current_time() < self._leased_until_s:",
+                "elif not is_transient(error):",
+            ),
+        ),
+    ),
+)
+"""Mutants of what is given back by a consumer's name, which histories of lost pulls detect."""
+
+MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "last-commit-of-who-was-replaced",
         "SEMANTICS.md: Commits of ledgers",
