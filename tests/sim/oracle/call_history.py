@@ -53,6 +53,11 @@ class Call:
     """Pulls, by partition, that another broker was asked for and has not answered."""
 
 
+def may_be_leased(error: FencelogError) -> bool:
+    """Tell whether a pull that ended so may have leased messages, for all its consumer knows."""
+    return error.may_have_effect or error.code is ErrorCode.DRAINING
+
+
 CALL: ContextVar[Call | None] = ContextVar("CALL", default=None)
 """The call that is being served, wherever that is."""
 
@@ -163,6 +168,7 @@ class CallHistory:
             self._tells(ack_id, lease)
         if self.order is not None:
             self.order.told(told)
+            self.order.known(call.name)
         missing = self._not_lost(call) - told.keys()
         if missing:
             self.violate(26, f"{call.name} has leased {sorted(missing)}, and is not told")
@@ -190,6 +196,8 @@ class CallHistory:
     def told_error(self, call: Call, error: FencelogError) -> None:
         """Check that the answer names everything that was done."""
         self.count(f"call: {error.code.slug}")
+        if self.order is not None and not may_be_leased(error):
+            self.order.known(call.name)
         failed = {one["partition"]: one["code"] for one in error.extra.get("failed", ())}
         maybe = {
             partition

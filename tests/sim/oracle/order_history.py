@@ -23,9 +23,11 @@ from tests.sim.oracle.subscription_history import SubscriptionHistory
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """A message that an owner of this epoch has leased. ``began_s``: when the pull began there;
-    ``from_s``: when it was answered; ``until_s``: the lease lasts no longer."""
+    """A message that an owner of this epoch has leased, for a call of this name. ``began_s``: when
+    the pull began there; ``from_s``: when it was answered; ``until_s``: the lease lasts no
+    longer."""
 
+    call: str
     consumer: str
     partition: int
     offset: int
@@ -57,6 +59,8 @@ class OrderHistory:
         """By ack id."""
         self._moved_on_s: dict[str, float] = {}
         """When each consumer went on after its last lost pull: by giving back, at best."""
+        self._known: set[str] = set()
+        """Calls whose outcome their consumers know."""
         self._sought: set[int] = set()
 
     # -- at owners -------------------------------------------------------------------------------
@@ -81,6 +85,10 @@ class OrderHistory:
         """A consumer that has lost a pull is about to pull again. What was leased for it before
         ``since_s``, and it was not told, was given back, or the leases have ended."""
         self._moved_on_s[consumer] = since_s
+
+    def known(self, call: str) -> None:
+        """A consumer knows what became of its pull, and gives nothing back."""
+        self._known.add(call)
 
     def told(self, ack_ids: Iterable[str]) -> None:
         """A consumer is told of these messages."""
@@ -112,4 +120,5 @@ class OrderHistory:
         """Tell whether a message is still with the consumer by a pull that it had given up, and
         that took it after the consumer had gone on."""
         moved_on_s = self._moved_on_s.get(lost.consumer, 0.0)
-        return lost.from_s >= moved_on_s and lost.until_s >= one.began_s
+        is_given_up = lost.call not in self._known
+        return is_given_up and lost.from_s >= moved_on_s and lost.until_s >= one.began_s

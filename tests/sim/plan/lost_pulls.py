@@ -24,7 +24,7 @@ from tests.sim.plan.topic_plan import Sending
 
 EVERY, AT = 80, (18, 63, 67)
 
-LENGTH_MS = 3_000
+LENGTH_MS = 4_000
 
 TYPES = (EXCLUSIVE, EXCLUSIVE, FAILOVER, FAILOVER, KEY_SHARED)
 """In the last of them a consumer must not give back what others have."""
@@ -44,7 +44,7 @@ def draw_lost_pull_plan(seed: int) -> CallPlan:
     plan = plain_call_plan(random, seed)
     config = SubscriptionConfig(
         type=random.choice(TYPES),
-        lease_ms=random.choice((500, 1_000, 2_000)),
+        lease_ms=random.choice((1_000, 2_000)),
         backoff_min_ms=0,
         backoff_max_ms=20,
     )
@@ -52,8 +52,9 @@ def draw_lost_pull_plan(seed: int) -> CallPlan:
         plan.callers[0],
         thinks_ms=random.choice((1, 5, 20)),
         rests=0.0,
-        keeps=random.choice((0.0, 0.1)),
+        keeps=0.0,
         refuses=random.choice((0.0, 0.1)),
+        extends=random.choice((0.0, 0.05)),
         seeks=0.0,
         gives_back=True,
     )
@@ -77,35 +78,36 @@ def draw_lost_pull_plan(seed: int) -> CallPlan:
         ),
         config=config,
         faults=(
-            *(fault for fault in plan.faults if random.random() < 0.3),
+            *(fault for fault in plan.faults if random.random() < 0.1),
             *_lost(random, plan),
             *_moves(random, plan),
         ),
-        hurries=random.choice((0.0, 0.1, 0.3)),
+        hurries=random.choice((0.0, 0.0, 0.1)),
         length_ms=LENGTH_MS,
     )
 
 
 def _lost(random: Random, plan: CallPlan) -> Iterator[Fault]:
     """Yield faults by which answers of all brokers are lost: those to clients, and to brokers."""
-    start, share = Moment("start", 0, 100), random.choice((0.05, 0.1, 0.2))
+    start = Moment("start", 0, 100)
+    breaks, cuts = random.choice((0.03, 0.1, 0.2)), random.choice((0.1, 0.2, 0.4))
     for broker in _brokers(plan):
-        yield Fault(start, "connections break", broker, LENGTH_MS, share)
-        yield Fault(start, CUT_ANSWERS, broker, LENGTH_MS, share)
+        yield Fault(start, "connections break", broker, LENGTH_MS, breaks)
+        yield Fault(start, CUT_ANSWERS, broker, LENGTH_MS, cuts)
 
 
 def _moves(random: Random, plan: CallPlan) -> Iterator[Fault]:
-    """Yield changes of owners. In some histories each broker takes itself for the owner for as long
-    as it is asked, though another one has replaced it."""
-    if random.random() < 0.4:
-        for broker in _brokers(plan):
-            start = Moment("start", 0, random.randint(100, 600))
-            yield Fault(start, "believe", broker, LENGTH_MS, 0.5)
-        return
-    for _ in range(random.choice((0, 1, 3))):
-        moment = Moment("append ack", random.randint(3, 60), random.choice((0, 5, 20)))
-        broker = random.choice(_brokers(plan))
-        yield Fault(moment, random.choice(MOVES), broker, 300, random.random())
+    """Yield changes of owners. In some histories brokers take themselves for owners, one after the
+    other, and are blind to those that replace them."""
+    is_blind = random.random() < 0.5
+    for _ in range(random.choice((4, 8)) if is_blind else random.choice((0, 1, 3))):
+        yield Fault(
+            Moment("start", 0, random.randint(100, LENGTH_MS)),
+            "believe" if is_blind else random.choice(MOVES),
+            random.choice(_brokers(plan)),
+            random.choice((300, 1_000)),
+            random.random(),
+        )
 
 
 def _brokers(plan: CallPlan) -> list[str]:

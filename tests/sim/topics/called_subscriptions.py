@@ -59,6 +59,7 @@ class CalledSubscriptions(ObservedSubscriptions):
             self._calls.order.leased(
                 {
                     one.ack_id: HandedOut(
+                        call.name,
                         consumer,
                         partition,
                         one.offset,

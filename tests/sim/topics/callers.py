@@ -58,7 +58,7 @@ class Caller:
             if chance.random() < plan.seeks:
                 await self._seek()
             elif messages:
-                await self._treat(messages)
+                await self.treat(messages)
 
     @property
     def _lease_s(self) -> float:
@@ -69,7 +69,8 @@ class Caller:
             return b""
         return b"partition=%d" % self._chance.randrange(self._course.partitions)
 
-    async def _treat(self, messages: Messages) -> None:
+    async def treat(self, messages: Messages) -> None:
+        """Acknowledge, refuse, extend or keep the messages that it got."""
         plan, chance = self._plan, self._chance
         ids = [str(message["ack_id"]) for message in messages if not is_replayed(message)]
         if back := [str(message["ack_id"]) for message in messages if is_replayed(message)]:

@@ -7,8 +7,8 @@ import asyncio
 from typing import Any
 
 from fencelog.api.client.pulls import Pulls
-from fencelog.ledgers.errors import ErrorCode, FencelogError
-from tests.sim.oracle.call_history import CallHistory
+from fencelog.ledgers.errors import FencelogError
+from tests.sim.oracle.call_history import CallHistory, may_be_leased
 from tests.sim.plan.caller_plan import CallerPlan, CallPlan
 from tests.sim.topics.brokers import TOPIC
 from tests.sim.topics.callers import NAME, Caller, Messages
@@ -16,6 +16,9 @@ from tests.sim.topics.clients import Clients
 
 WANDERS = 0.3
 """How often a consumer goes to another broker, though the last one answered."""
+
+LEAVES = 0.4
+"""How often it pulls on, and acknowledges nothing of what it got."""
 
 
 class OrderedCaller(Caller):
@@ -39,6 +42,10 @@ class OrderedCaller(Caller):
         messages: Any = await self._pulls.pull(nothing)
         found: Messages = messages
         return found
+
+    async def treat(self, messages: Messages) -> None:
+        if self._chance.random() >= LEAVES:
+            await super().treat(messages)
 
     async def give_back(self) -> None:
         """Give back all that it has. Raises FencelogError."""
@@ -74,7 +81,7 @@ class _Client:
         try:
             messages = await self._caller.pull()
         except FencelogError as error:
-            self._has_lost = error.may_have_effect or error.code is ErrorCode.DRAINING
+            self._has_lost = may_be_leased(error)
             raise
         self._has_lost = False
         return messages
