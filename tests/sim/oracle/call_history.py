@@ -196,7 +196,8 @@ class CallHistory:
     def told_error(self, call: Call, error: FencelogError) -> None:
         """Check that the answer names everything that was done."""
         self.count(f"call: {error.code.slug}")
-        if self.order is not None and not may_be_leased(error):
+        is_busy = error.code is ErrorCode.SUBSCRIPTION_BUSY  # lawful where an owner was slow
+        if self.order is not None and not may_be_leased(error) and not is_busy:
             self.order.known(call.name)
         failed = {one["partition"]: one["code"] for one in error.extra.get("failed", ())}
         maybe = {

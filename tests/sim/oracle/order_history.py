@@ -1,5 +1,5 @@
-"""The order in which consumers of an exclusive or failover subscription see messages, though answers
-to their pulls are lost: the oracle of what is given back by a consumer's name (18).
+"""The order in which consumers of an exclusive or failover subscription see messages, though
+answers to their pulls are lost: the oracle of what is given back by a consumer's name (18).
 
 A consumer gives back all that it has before it pulls again, where the outcome of its previous pull
 is unknown; or its leases have ended by then. So, whatever it is told, it was told everything before

@@ -74,7 +74,8 @@ def draw_lost_pull_plan(seed: int) -> CallPlan:
         plan,
         producers=tuple(producers),
         callers=tuple(
-            replace(caller, machine=f"c{n + 1}", pulls=random.choice((1, 3, 10))) for n in range(count)
+            replace(caller, machine=f"c{n + 1}", pulls=random.choice((1, 3, 10)))
+            for n in range(count)
         ),
         config=config,
         faults=(

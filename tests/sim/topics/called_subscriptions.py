@@ -13,8 +13,8 @@ from fencelog.broker.registry.subscription_registry import RegisteredSubscriptio
 from fencelog.broker.subscriptions.answers import AckResult, DeadLetters, PulledMessage
 from fencelog.ledgers.errors import FencelogError
 from tests.sim.oracle.call_history import CALL, Call, CallHistory, Leased
-from tests.sim.oracle.order_history import HandedOut
 from tests.sim.oracle.observed_subscriptions import ObservedSubscriptions
+from tests.sim.oracle.order_history import HandedOut
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 
 T = TypeVar("T")

@@ -148,7 +148,6 @@ class Caller:
             said = [f"{one['partition']}/{one['offset']}" for one in told["offsets"]]
             self._calls.told_done(call, said, partitions)
 
-
     async def _call(self, verb: str, body: Any, query: bytes = b"") -> tuple[Call, Any]:
         """Return the answer. Raises FencelogError."""
         self._number += 1

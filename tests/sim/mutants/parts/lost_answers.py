@@ -53,32 +53,6 @@ GIVEN_BACK: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "given-back-by-who-was-replaced",
-        _LEASES,
-        "An owner that was replaced says that what its successor has leased was given back.",
-        (
-            Edit(
-                _SUBSCRIPTIONS,
-                "Subscriptions.release",
-                "await self._reader.check_owner()",
-                "pass",
-            ),
-        ),
-    ),
-    Mutant(
-        "given-back-by-who-was-replaced-and-has-leases",
-        _LEASES,
-        "An owner that was replaced gives back what a consumer had there, and says that it is all.",
-        (
-            Edit(
-                _SUBSCRIPTIONS,
-                "Subscriptions.release",
-                "                subscription.released(offsets)\n",
-                "                subscription.released(offsets)\n                return\n",
-            ),
-        ),
-    ),
-    Mutant(
         "given-back-but-the-latest",
         _LEASES,
         "A consumer that gives back all that it has keeps what it got last.",
@@ -88,7 +62,8 @@ GIVEN_BACK: tuple[Mutant, ...] = (
                 "Leases.of",
                 "if lease.consumer == consumer",
                 "if lease.consumer == consumer\n"
-                "            and lease.delivery < max(one.delivery for one in self.by_offset.values())",
+                "            and lease.delivery\n"
+                "            < max(one.delivery for one in self.by_offset.values())",
             ),
         ),
     ),
@@ -135,6 +110,32 @@ GIVEN_BACK: tuple[Mutant, ...] = (
 """Mutants of what is given back by a consumer's name, which histories of lost pulls detect."""
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "given-back-by-who-was-replaced",
+        _LEASES,
+        "An owner that was replaced says that what its successor has leased was given back.",
+        (
+            Edit(
+                _SUBSCRIPTIONS,
+                "Subscriptions.release",
+                "await self._reader.check_owner()",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-by-who-was-replaced-and-has-leases",
+        _LEASES,
+        "An owner that was replaced gives back what a consumer had there, and says that it is all.",
+        (
+            Edit(
+                _SUBSCRIPTIONS,
+                "Subscriptions.release",
+                "                subscription.released(offsets)\n",
+                "                subscription.released(offsets)\n                return\n",
+            ),
+        ),
+    ),
     Mutant(
         "last-commit-of-who-was-replaced",
         "SEMANTICS.md: Commits of ledgers",

@@ -50,6 +50,7 @@ TESTS = {
     ),
     "tests/broker/subscriptions/test_replaced_owners.py": (
         "given-back-by-who-was-replaced",
+        "given-back-by-who-was-replaced-and-has-leases",
         "busy-at-who-was-replaced",
         "no-place-at-who-was-replaced",
     ),
