@@ -1,7 +1,8 @@
 """The plan of some seeds of topics: consumers call a subscription of all partitions of the topic
 over HTTP, through any broker, while partitions change their owners.
 
-Each twelfth seed is such a history (23, 35, …), but for those of ``plan/topic_bookies.py``.
+Each twelfth seed is such a history (23, 35, …), but for those of ``plan/topic_bookies.py`` and
+``lost_pulls/plan.py``.
 """
 
 from __future__ import annotations

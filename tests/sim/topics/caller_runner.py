@@ -1,5 +1,7 @@
-"""The course of a history of calls, and its invariant beside ``topics/runner.py``.
+"""The course of a history of calls, and its invariants beside ``topics/runner.py``.
 
+18 what a lost pull has leased, and its consumer has given back, comes before what is behind it
+                                                                   lost_pulls/order_history.py
 26 a request to a subscription is carried out by one owner of a partition, unless the previous one
    has certainly not done it; its answer says what was done        oracle/call_history.py
 """
@@ -16,11 +18,12 @@ from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.letters.history import LetterHistory
 from tests.sim.letters.replayer import Replayer
+from tests.sim.lost_pulls.callers import OrderedCaller
+from tests.sim.lost_pulls.order_history import OrderHistory
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
-from tests.sim.oracle.order_history import OrderHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.plan.caller_plan import CallPlan
 from tests.sim.plan.plan import Fault
@@ -39,7 +42,6 @@ from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
-from tests.sim.topics.ordered_callers import OrderedCaller
 from tests.sim.topics.producers import Producer
 
 LETTERS_S = 60.0
@@ -158,7 +160,7 @@ class CallPlay:
         works = [(one.machine, partial(Producer(one, clients).produce)) for one in plan.producers]
         for one in plan.callers:
             role = OrderedCaller if one.gives_back else Caller
-            works.append((one.machine, role(one, plan, clients, calls).run))
+            works.append((one.machine, partial(role(one, plan, clients, calls).run)))
         if plan.replays:
             works += [
                 (machine, partial(Replayer(machine, info, clients, self.history).run))

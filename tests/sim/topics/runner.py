@@ -35,6 +35,7 @@ from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
 from tests.sim.letters.plan import draw_letter_plan, has_letters
+from tests.sim.lost_pulls.plan import draw_lost_pull_plan, loses_pulls
 from tests.sim.oracle.history import History
 from tests.sim.oracle.lawful_ends import lawful_ends
 from tests.sim.oracle.limits.producer_limit import ProducerLimit
@@ -46,7 +47,6 @@ from tests.sim.outcome import Result, outcome_of
 from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
 from tests.sim.plan.admin_plan import AdminPlan
 from tests.sim.plan.caller_plan import CallPlan, draw_call_plan, has_calls
-from tests.sim.plan.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.plan.plan import Fault
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan

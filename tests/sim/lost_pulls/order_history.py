@@ -6,8 +6,8 @@ is unknown; or its leases have ended by then. So, whatever it is told, it was to
 that in the partition which may not be over: nothing of a lost pull comes later than what is behind
 it. Lawful are
 
-* messages that a pull which it had given up has leased since it began to give back, as long as
-  that lease may last;
+* messages that a pull which it had given up, or which was refused as the subscription was busy, has
+  leased since it began to give back, as long as that lease may last;
 * deliveries of owners that were replaced before another one gave back: they know nothing of that;
 * messages of a partition in which somebody has sought: it is judged no more.
 """
@@ -45,7 +45,7 @@ class Seen:
     floor: int = 0
     epoch: int = 0
     """The latest owner that has given back what the consumer had."""
-    untold: dict[int, HandedOut] = field(default_factory=dict)
+    lost: dict[int, HandedOut] = field(default_factory=dict)
     """By offset: what was last leased for it, and it has not been told."""
 
 
@@ -69,7 +69,7 @@ class OrderHistory:
         """An owner hands these out."""
         self._handed_out.update(given)
         for one in given.values():
-            self._seen[one.consumer, one.partition].untold[one.offset] = one
+            self._seen[one.consumer, one.partition].lost[one.offset] = one
 
     def gave_back(self, consumer: str, partition: int, epoch: int) -> None:
         """An owner has given back all that the consumer had."""
@@ -100,7 +100,7 @@ class OrderHistory:
             if one.partition not in self._sought and one.epoch >= seen.epoch:
                 self._check(one, seen)
             seen.told.add(one.offset)
-            seen.untold.pop(one.offset, None)
+            seen.lost.pop(one.offset, None)
 
     def _check(self, one: HandedOut, seen: Seen) -> None:
         subscription = self._subscriptions[one.partition]
@@ -109,7 +109,7 @@ class OrderHistory:
         for earlier in range(seen.floor, one.offset):
             if earlier in seen.told or subscription.may_be_over(earlier):
                 continue
-            lost = seen.untold.get(earlier)
+            lost = seen.lost.get(earlier)
             if lost is None or not self._may_be_late(lost, one):
                 subscription.violate(
                     18, f"{one.consumer} sees {one.offset}, and has not seen {earlier}"

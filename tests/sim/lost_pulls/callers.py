@@ -29,7 +29,7 @@ class OrderedCaller(Caller):
     ) -> None:
         super().__init__(plan, course, clients, calls)
         client: Any = _Client(self, plan.machine, course, calls)
-        self._pulls = Pulls(client, TOPIC, NAME, plan.machine)
+        self._pulls = Pulls(client, str(TOPIC), NAME, plan.machine)
         self._pulls.is_in_order = True
         self._pulls.lease_ms = course.config.lease_ms
 
