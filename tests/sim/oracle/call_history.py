@@ -16,8 +16,8 @@ from typing import Any
 
 from fencelog.api.subscriptions.dead_letters import REPLAY_FOR
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from tests.sim.lost_pulls.order_history import OrderHistory
 from tests.sim.oracle.log_history import AGAIN, LogHistory
+from tests.sim.topics.calls.order_history import OrderHistory
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 over HTTP, through any broker, while partitions change their owners.
 
 Each twelfth seed is such a history (23, 35, …), but for those of ``plan/topic_bookies.py`` and
-``lost_pulls/plan.py``.
+``topics/calls/lost_pulls.py``.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
 from tests.sim.letters.plan import draw_letter_plan, has_letters
-from tests.sim.lost_pulls.plan import draw_lost_pull_plan, loses_pulls
 from tests.sim.oracle.history import History
 from tests.sim.oracle.lawful_ends import lawful_ends
 from tests.sim.oracle.limits.producer_limit import ProducerLimit
@@ -51,7 +50,8 @@ from tests.sim.plan.plan import Fault
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from tests.sim.topics.brokers import BrokerMachine, create_topic, serving_bookies, start_brokers
-from tests.sim.topics.caller_runner import CallPlay
+from tests.sim.topics.calls.caller_runner import CallPlay
+from tests.sim.topics.calls.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.dead_letters import Keyed, Letters, Replayer

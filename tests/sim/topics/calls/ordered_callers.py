@@ -11,7 +11,7 @@ from fencelog.ledgers.errors import FencelogError
 from tests.sim.oracle.call_history import CallHistory, may_be_leased
 from tests.sim.plan.caller_plan import CallerPlan, CallPlan
 from tests.sim.topics.brokers import TOPIC
-from tests.sim.topics.callers import NAME, Caller, Messages
+from tests.sim.topics.calls.callers import NAME, Caller, Messages
 from tests.sim.topics.clients import Clients
 
 WANDERS = 0.3

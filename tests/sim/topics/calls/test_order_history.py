@@ -11,12 +11,12 @@ from fencelog.broker.registry.subscription_config import (
     SubscriptionInfo,
 )
 from tests.sim.kinds import TOPIC_FAULTS
-from tests.sim.lost_pulls.order_history import HandedOut, OrderHistory
-from tests.sim.lost_pulls.plan import draw_lost_pull_plan, loses_pulls
 from tests.sim.oracle.history import History
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.owner_view import View
 from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.topics.calls.lost_pulls import draw_lost_pull_plan, loses_pulls
+from tests.sim.topics.calls.order_history import HandedOut, OrderHistory
 
 LEASE_S = 10.0
 

@@ -12,10 +12,10 @@ from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.subscriptions.answers import AckResult, DeadLetters, PulledMessage
 from fencelog.ledgers.errors import FencelogError
-from tests.sim.lost_pulls.order_history import HandedOut
 from tests.sim.oracle.call_history import CALL, Call, CallHistory, Leased
 from tests.sim.oracle.observed_subscriptions import ObservedSubscriptions
 from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.topics.calls.order_history import HandedOut
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The course of a history of calls, and its invariants beside ``topics/runner.py``.
 
 18 what a lost pull has leased, and its consumer has given back, comes before what is behind it
-                                                                   lost_pulls/order_history.py
+                                                                   topics/calls/order_history.py
 26 a request to a subscription is carried out by one owner of a partition, unless the previous one
    has certainly not done it; its answer says what was done        oracle/call_history.py
 """
@@ -18,8 +18,6 @@ from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.letters.history import LetterHistory
 from tests.sim.letters.replayer import Replayer
-from tests.sim.lost_pulls.callers import OrderedCaller
-from tests.sim.lost_pulls.order_history import OrderHistory
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -35,7 +33,9 @@ from tests.sim.topics.brokers import (
     serving_bookies,
     start_brokers,
 )
-from tests.sim.topics.callers import NAME, Caller
+from tests.sim.topics.calls.callers import NAME, Caller
+from tests.sim.topics.calls.order_history import OrderHistory
+from tests.sim.topics.calls.ordered_callers import OrderedCaller
 from tests.sim.topics.clients import Clients, answered
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.ending import TopicEnding

@@ -1,1 +1,0 @@
-"""Consumers that give back what lost pulls have leased, and the order that they see."""
