@@ -1,5 +1,6 @@
 """The requests to a subscription at an instance of the log's owner, and noted there: by consumers
-that call it directly, and by the service's own endpoints (``topics/calls/called_subscriptions.py``)."""
+that call it directly, and by the service's own endpoints
+(``topics/calls/called_subscriptions.py``)."""
 
 from __future__ import annotations
 
