@@ -103,6 +103,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_limits.MUTANTS,
     *mutants_commits.MUTANTS,
     *mutants_adds.SAFETY,
+    *mutants_lost_answers.GIVEN_BACK,
 )
 """Mutants of the brokers, which histories of topics have to detect."""
 

@@ -17,6 +17,7 @@ from typing import Any
 from fencelog.api.subscriptions.dead_letters import REPLAY_FOR
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from tests.sim.oracle.log_history import AGAIN, LogHistory
+from tests.sim.topics.calls.order_history import OrderHistory
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +53,11 @@ class Call:
     """Pulls, by partition, that another broker was asked for and has not answered."""
 
 
+def may_be_leased(error: FencelogError) -> bool:
+    """Tell whether a pull that ended so may have leased messages, for all its consumer knows."""
+    return error.may_have_effect or error.code is ErrorCode.DRAINING
+
+
 CALL: ContextVar[Call | None] = ContextVar("CALL", default=None)
 """The call that is being served, wherever that is."""
 
@@ -72,6 +78,8 @@ class CallHistory:
         """By instance of the arbiter: until when each consumer is there at least."""
         self._told: dict[str, Leased] = {}
         """By ack id: what consumers have got."""
+        self.order: OrderHistory | None = None
+        """What consumers see, where they give back what was lost."""
 
     def violate(self, invariant: int, text: str) -> None:
         self._logs[0].history.violate(invariant, text)
@@ -158,6 +166,9 @@ class CallHistory:
                 payload = AGAIN + payload
             self._logs[partition].seen(offset, (payload,), "told")
             self._tells(ack_id, lease)
+        if self.order is not None:
+            self.order.told(told)
+            self.order.known(call.name)
         missing = self._not_lost(call) - told.keys()
         if missing:
             self.violate(26, f"{call.name} has leased {sorted(missing)}, and is not told")
@@ -185,6 +196,9 @@ class CallHistory:
     def told_error(self, call: Call, error: FencelogError) -> None:
         """Check that the answer names everything that was done."""
         self.count(f"call: {error.code.slug}")
+        is_busy = error.code is ErrorCode.SUBSCRIPTION_BUSY  # lawful where an owner was slow
+        if self.order is not None and not may_be_leased(error) and not is_busy:
+            self.order.known(call.name)
         failed = {one["partition"]: one["code"] for one in error.extra.get("failed", ())}
         maybe = {
             partition

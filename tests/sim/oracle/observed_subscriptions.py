@@ -1,5 +1,6 @@
 """The requests to a subscription at an instance of the log's owner, and noted there: by consumers
-that call it directly, and by the service's own endpoints (``topics/called_subscriptions.py``)."""
+that call it directly, and by the service's own endpoints
+(``topics/calls/called_subscriptions.py``)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from tests.sim.oracle.owner_view import Lease
 from tests.sim.oracle.subscription_history import Given, SubscriptionHistory
 
 
@@ -217,6 +219,18 @@ class ObservedSubscriptions:
             if counted := [o for o in returned if now.get(o, 0) > failures.get(o, 0)]:
                 self.history.violate(18, f"{counted} were not used, and count as failed")
         return stale
+
+    async def release(self, info: SubscriptionInfo, consumer: str) -> None:
+        view = self.history.views[self.instance]
+        had = view.begin_giving_back(consumer)
+        given_back: Mapping[int, Lease] = {}
+        try:
+            await self._real.release(info, consumer)
+            given_back = had
+        finally:
+            view.end_giving_back(consumer, given_back)
+        self.history.log.counts["messages given back by name"] += len(had)
+        self.history.check_leases(self._leases(), self.instance)
 
     def _failures(self) -> Mapping[int, int]:
         """Return how often each message has failed, by offset, in the owner's view."""

@@ -8,7 +8,7 @@ or not; nothing else. Leases live and die with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tests.sim.oracle.state_watch import DurableCursor
@@ -56,6 +56,8 @@ class View:
     """Messages of pulls that met a seek, which may be with a consumer."""
     pulling: Counter[str] = field(default_factory=Counter)
     """Pulls under way, by consumer."""
+    giving_back: Counter[str] = field(default_factory=Counter)
+    """Requests under way to give back all that a consumer has, by its name."""
 
     @classmethod
     def of(cls, epoch: int, found: DurableCursor) -> View:
@@ -87,8 +89,9 @@ class View:
         least_s: float,
         most_s: float,
     ) -> None:
-        if not self.may_be_acked(offset):
-            # Else somebody acknowledged it, by an id of before, while the pull was under way.
+        if not self.may_be_acked(offset) and not self.giving_back[consumer]:
+            # Else somebody acknowledged it, by an id of before, while the pull was under way; or it
+            # may be given back at once.
             self.held[offset] = Lease(consumer, key, least_s, ack_id)
         self.perhaps[offset] = Lease(consumer, key, most_s, ack_id)
 
@@ -103,6 +106,18 @@ class View:
         for offset in offsets:
             self.held.pop(offset, None)
             self.perhaps.pop(offset, None)
+
+    def begin_giving_back(self, consumer: str) -> dict[int, Lease]:
+        """Return all that a consumer may have, none of which it certainly has from here on."""
+        self.giving_back[consumer] += 1
+        had = {o: lease for o, lease in self.perhaps.items() if lease.consumer == consumer}
+        self.may_have_ended(had)
+        return had
+
+    def end_giving_back(self, consumer: str, given_back: Mapping[int, Lease]) -> None:
+        """Record that it has none of these any more, unless it got one again since."""
+        self.giving_back[consumer] -= 1
+        self.returned([o for o, lease in given_back.items() if self.perhaps.get(o) is lease])
 
     def may_have_ended(self, offsets: Iterable[int]) -> None:
         """Note leases of messages that may count as acknowledged. They are no longer certain; they

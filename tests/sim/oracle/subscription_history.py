@@ -247,6 +247,12 @@ class SubscriptionHistory:
     def _may_be_passed(self, offset: int, view: View) -> bool:
         return view.may_be_acked(offset) or offset in self.desperate or self._is_lawful(offset)
 
+    def may_be_over(self, offset: int) -> bool:
+        """Tell whether it need not be delivered: somebody may have acknowledged it, anywhere, or it
+        is lawful."""
+        is_trimmed = offset < self.log.start_offset
+        return is_trimmed or bool(self.asked.get(offset)) or self._is_lawful(offset)
+
     def _is_lawful(self, offset: int) -> bool:
         if offset in self.forwarded or self._is_for_another(offset):
             return True

@@ -1,7 +1,8 @@
 """The plan of some seeds of topics: consumers call a subscription of all partitions of the topic
 over HTTP, through any broker, while partitions change their owners.
 
-Each twelfth seed is such a history (23, 35, …), but for those of ``plan/topic_bookies.py``.
+Each twelfth seed is such a history (23, 35, …), but for those of ``plan/topic_bookies.py`` and
+``topics/calls/lost_pulls.py``.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class CallerPlan:
     refuses: float
     extends: float
     seeks: float
+    gives_back: bool = False
+    """True if it is an ``OrderedCaller``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

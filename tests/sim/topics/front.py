@@ -46,7 +46,7 @@ from tests.sim.oracle.call_history import CALL, CallHistory
 from tests.sim.oracle.log_history import AGAIN, LogHistory, Sent, payload_of
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.topics.brokers import TOPIC
-from tests.sim.topics.called_subscriptions import CalledSubscriptions
+from tests.sim.topics.calls.called_subscriptions import CalledSubscriptions
 from tests.sim.topics.clients import answered
 from tests.sim.topics.http import IS_FORWARDED, Door, Http
 

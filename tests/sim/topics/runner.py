@@ -50,7 +50,8 @@ from tests.sim.plan.plan import Fault
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from tests.sim.topics.brokers import BrokerMachine, create_topic, serving_bookies, start_brokers
-from tests.sim.topics.caller_runner import CallPlay
+from tests.sim.topics.calls.caller_runner import CallPlay
+from tests.sim.topics.calls.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.dead_letters import Keyed, Letters, Replayer
@@ -106,6 +107,8 @@ def plan_of(seed: int) -> AdminPlan | CallPlan | TopicPlan:
         return draw_admin_plan(seed)
     if has_letters(seed):
         return draw_letter_plan(seed)
+    if loses_pulls(seed):
+        return draw_lost_pull_plan(seed)
     return draw_call_plan(seed) if has_calls(seed) else draw_topic_plan(seed)
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 _PRODUCER = "fencelog.api.client.producer"
+_SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 _EXACTLY_ONCE = "SEMANTICS.md, exactly once"
 _LEASES = "SEMANTICS.md, for subscribers: leases"
 _AT_MOST_ONCE = "SEMANTICS.md, for producers; I15"
 _NAMES = "HTTP.md: paths"
 
-MUTANTS: tuple[Mutant, ...] = (
+GIVEN_BACK: tuple[Mutant, ...] = (
     Mutant(
         "given-back-for-everybody",
         _LEASES,
@@ -53,12 +54,70 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "given-back-but-the-latest",
+        _LEASES,
+        "A consumer that gives back all that it has keeps what it got last.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.leases",
+                "Leases.of",
+                "if lease.consumer == consumer",
+                "if lease.consumer == consumer\n"
+                "            and lease.delivery\n"
+                "            < max(one.delivery for one in self.by_offset.values())",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-and-passed-over",
+        _LEASES,
+        "What is given back is with nobody, and an ordered subscription goes on behind it.",
+        (
+            Edit(
+                "fencelog.broker.dispatch.ordered",
+                "OrderedDispatch.release",
+                "self._rewind()",
+                "self.leases.clear()",
+            ),
+        ),
+    ),
+    Mutant(
+        "given-back-in-one-partition",
+        _LEASES,
+        "All that a consumer has is given back in the first partition, and not in the others.",
+        (
+            Edit(
+                "fencelog.api.subscriptions.verbs",
+                "SubscriptionVerbs.nack",
+                "for p in chosen_partitions(exchange, asked)",
+                "for p in list(chosen_partitions(exchange, asked))[:1]",
+            ),
+        ),
+    ),
+    Mutant(
+        "unanswered-is-given-back",
+        _LEASES,
+        "A consumer goes on though nobody has confirmed that something was given back.",
+        (
+            Edit(
+                "fencelog.api.client.pulls",
+                "Pulls._give_back",
+                "elif not is_transient(error) or anyio.current_time() < self._leased_until_s:",
+                "elif not is_transient(error):",
+            ),
+        ),
+    ),
+)
+"""Mutants of what is given back by a consumer's name, which histories of lost pulls detect."""
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
         "given-back-by-who-was-replaced",
         _LEASES,
         "An owner that was replaced says that what its successor has leased was given back.",
         (
             Edit(
-                "fencelog.broker.subscriptions.subscriptions",
+                _SUBSCRIPTIONS,
                 "Subscriptions.release",
                 "await self._reader.check_owner()",
                 "pass",
@@ -71,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "An owner that was replaced gives back what it has leased, and its successor's stays.",
         (
             Edit(
-                "fencelog.broker.subscriptions.subscriptions",
+                _SUBSCRIPTIONS,
                 "Subscriptions.release",
                 "                subscription.released(offsets)\n",
                 "                subscription.released(offsets)\n                return\n",
@@ -84,7 +143,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "A give-back does not wait for the pull that takes messages for the same consumer.",
         (
             Edit(
-                "fencelog.broker.subscriptions.subscriptions",
+                _SUBSCRIPTIONS,
                 "Subscriptions.release",
                 "async with subscription.turn:",
                 "async with self._refusing_as_owner():",

@@ -10,7 +10,11 @@ TESTS = {
         "lost-pull-forgotten",
         "lost-owner-passed-over",
         "leased-elsewhere-forgotten",
+        "given-back-but-the-latest",
+        "given-back-and-passed-over",
+        "given-back-in-one-partition",
     ),
+    "tests/cli/client/test_client_consumer.py": ("unanswered-is-given-back",),
     "tests/cli/client/test_client_producer.py": (
         "undecided-numbers-used-again",
         "cancelled-append-is-none",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
 
@@ -14,7 +15,7 @@ from fencelog.api.http.asgi import JSON
 from fencelog.api.http.problems import error_from_problem
 from fencelog.broker.registry.subscription_config import ORDERED
 from fencelog.broker.subscriptions.ack_id import partition_of_ack_id
-from fencelog.ledgers.errors import ErrorCode
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.oracle.call_history import Call, CallHistory, is_replayed
 from tests.sim.plan.caller_plan import CallerPlan, CallPlan
 from tests.sim.topics.brokers import TOPIC
@@ -50,12 +51,14 @@ class Caller:
         while not self._clients.is_over.is_set():
             if chance.random() < plan.rests:
                 await asyncio.sleep(chance.uniform(0.5, 3) * self._lease_s)
-            messages = await self._pull()
+            messages: Messages = []
+            with suppress(FencelogError):
+                messages = await self.next_messages()
             await asyncio.sleep(chance.uniform(0, plan.thinks_ms / 1000))
             if chance.random() < plan.seeks:
                 await self._seek()
             elif messages:
-                await self._treat(messages)
+                await self.treat(messages)
 
     @property
     def _lease_s(self) -> float:
@@ -66,7 +69,8 @@ class Caller:
             return b""
         return b"partition=%d" % self._chance.randrange(self._course.partitions)
 
-    async def _treat(self, messages: Messages) -> None:
+    async def treat(self, messages: Messages) -> None:
+        """Acknowledge, refuse, extend or keep the messages that it got."""
         plan, chance = self._plan, self._chance
         ids = [str(message["ack_id"]) for message in messages if not is_replayed(message)]
         if back := [str(message["ack_id"]) for message in messages if is_replayed(message)]:
@@ -95,7 +99,12 @@ class Caller:
 
     # -- requests --------------------------------------------------------------------------------
 
-    async def _pull(self) -> Messages:
+    async def next_messages(self) -> Messages:
+        """Return the messages of the next pull. Raises FencelogError."""
+        return await self.pull()
+
+    async def pull(self) -> Messages:
+        """Return the messages of a pull. Raises FencelogError."""
         body = {
             "max": self._plan.pulls,
             "max_bytes": READ_BYTES,
@@ -103,8 +112,6 @@ class Caller:
             "consumer": self._plan.machine,
         }
         call, told = await self._call("pull", body, self._query())
-        if told is None:
-            return []
         self._calls.told_messages(call, told["messages"], asyncio.get_running_loop().time())
         messages: Messages = told["messages"]
         return messages
@@ -112,8 +119,8 @@ class Caller:
     async def _extend(self, ids: Sequence[str]) -> None:
         lease_ms = self._course.config.lease_ms
         body = {"ack_ids": ids, "lease_ms": lease_ms, "consumer": self._plan.machine}
-        call, told = await self._call("extend", body)
-        if told is not None:
+        with suppress(FencelogError):
+            call, told = await self._call("extend", body)
             self._calls.told_done(call, told["stale"], map(partition_of_ack_id, ids))
             self._calls.told_extended(call)
 
@@ -123,8 +130,8 @@ class Caller:
         """Send a request about these ids; the work on them, or on those ``ended``, ends with it."""
         now_s = asyncio.get_running_loop().time()
         self._calls.ends(ids if ended is None else ended, now_s)
-        call, told = await self._call(verb, body)
-        if told is not None:
+        with suppress(FencelogError):
+            call, told = await self._call(verb, body)
             self._calls.told_done(call, told["stale"], map(partition_of_ack_id, ids))
 
     async def _seek(self) -> None:
@@ -136,19 +143,20 @@ class Caller:
             offsets = [chance.randint(0, end) for end in ends]
             pairs = zip(partitions, offsets, strict=True)
             body = {"offsets": [{"partition": p, "offset": offset} for p, offset in pairs]}
-        call, told = await self._call("seek", body)
-        if told is not None:
+        with suppress(FencelogError):
+            call, told = await self._call("seek", body)
             said = [f"{one['partition']}/{one['offset']}" for one in told["offsets"]]
             self._calls.told_done(call, said, partitions)
 
     async def _call(self, verb: str, body: Any, query: bytes = b"") -> tuple[Call, Any]:
-        """The answer; None where there was none, or an error."""
+        """Return the answer. Raises FencelogError."""
         self._number += 1
         call = Call(f"{verb} {self._number} of {self._plan.machine}", self._plan.machine)
         path = f"/v1/topics/{TOPIC}/subscriptions/{NAME}:{verb}"
         content = msgspec.json.encode(body)
         request = Request("POST", path, query, [(b"content-type", JSON)], content, call)
         answer = None
+        error = FencelogError(ErrorCode.STATE_UNKNOWN, f"{self._target} did not answer")
         try:
             answer = await self._clients.front.http.ask(
                 self._target,
@@ -156,7 +164,10 @@ class Caller:
                 connect_s=CONNECT_S,
                 answer_s=self._clients.timeout_s(self._chance),
             )
-        except (Refused, NoConnection, Broken, Silent):
+        except (Refused, NoConnection):
+            self._calls.count("call: no answer")
+            error = FencelogError(ErrorCode.NO_OWNER, f"cannot reach {self._target}")
+        except (Broken, Silent):
             self._calls.count("call: no answer")
         if answer is not None and answer.is_whole:
             if answer.status == 200:
@@ -165,7 +176,7 @@ class Caller:
             self._calls.told_error(call, error)
             if error.code is ErrorCode.SUBSCRIPTION_BUSY and self._chance.random() < 0.8:
                 await asyncio.sleep(self._chance.uniform(0, 0.02))
-                return call, None
+                raise error
         self._target = self._clients.some_broker(self._chance).name
         await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
-        return call, None
+        raise error

@@ -15,6 +15,7 @@ from fencelog.ledgers.errors import FencelogError
 from tests.sim.oracle.call_history import CALL, Call, CallHistory, Leased
 from tests.sim.oracle.observed_subscriptions import ObservedSubscriptions
 from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.topics.calls.order_history import HandedOut
 
 T = TypeVar("T")
 
@@ -54,6 +55,22 @@ class CalledSubscriptions(ObservedSubscriptions):
             for one in messages
         }
         self._calls.leased(call, given)
+        if self._calls.order is not None:
+            self._calls.order.leased(
+                {
+                    one.ack_id: HandedOut(
+                        call.name,
+                        consumer,
+                        partition,
+                        one.offset,
+                        self.instance.epoch,
+                        began_s,
+                        now_s,
+                        until_s + now_s - began_s,
+                    )
+                    for one in messages
+                }
+            )
         return messages
 
     async def hold(
@@ -85,6 +102,8 @@ class CalledSubscriptions(ObservedSubscriptions):
     async def seek(self, info: SubscriptionInfo, offset: int) -> int:
         work = super().seek
         self._calls.sought(self.instance.partition, asyncio.get_running_loop().time())
+        if self._calls.order is not None:
+            self._calls.order.sought(self.instance.partition)
         return await self._once(
             info, lambda: work(info, offset), lambda found: (f"{self.instance.partition}/{found}",)
         )
@@ -99,6 +118,12 @@ class CalledSubscriptions(ObservedSubscriptions):
     ) -> list[str]:
         work = super().nack
         return await self._once(info, lambda: work(info, ack_ids, delay_ms, failed=failed), list)
+
+    async def release(self, info: SubscriptionInfo, consumer: str) -> None:
+        work = super().release
+        await self._once(info, lambda: work(info, consumer), lambda nothing: ())
+        if self._calls.order is not None:
+            self._calls.order.gave_back(consumer, self.instance.partition, self.instance.epoch)
 
     async def extend(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int

@@ -1,5 +1,7 @@
-"""The course of a history of calls, and its invariant beside ``topics/runner.py``.
+"""The course of a history of calls, and its invariants beside ``topics/runner.py``.
 
+18 what a lost pull has leased, and its consumer has given back, comes before what is behind it
+                                                                   topics/calls/order_history.py
 26 a request to a subscription is carried out by one owner of a partition, unless the previous one
    has certainly not done it; its answer says what was done        oracle/call_history.py
 """
@@ -10,7 +12,7 @@ import asyncio
 from functools import partial
 
 from fencelog.broker.broker import Broker
-from fencelog.broker.registry.subscription_config import EXCLUSIVE, SubscriptionInfo
+from fencelog.broker.registry.subscription_config import EXCLUSIVE, ORDERED, SubscriptionInfo
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
@@ -31,7 +33,9 @@ from tests.sim.topics.brokers import (
     serving_bookies,
     start_brokers,
 )
-from tests.sim.topics.callers import NAME, Caller
+from tests.sim.topics.calls.callers import NAME, Caller
+from tests.sim.topics.calls.order_history import OrderHistory
+from tests.sim.topics.calls.ordered_callers import OrderedCaller
 from tests.sim.topics.clients import Clients, answered
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.ending import TopicEnding
@@ -70,6 +74,8 @@ class CallPlay:
         for subscription in taken.subscriptions:
             subscription.follow()
         taken.calls = calls = CallHistory(logs, has_arbiter=plan.config.type == EXCLUSIVE)
+        if plan.config.type in ORDERED and all(one.gives_back for one in plan.callers):
+            calls.order = OrderHistory(taken.subscriptions)
         if plan.replays:
             taken.letters = LetterHistory(taken.subscriptions, answered)
             for subscription in taken.subscriptions:
@@ -152,9 +158,9 @@ class CallPlay:
     ) -> list[Process]:
         plan = self._plan
         works = [(one.machine, partial(Producer(one, clients).produce)) for one in plan.producers]
-        works += [
-            (one.machine, partial(Caller(one, plan, clients, calls).run)) for one in plan.callers
-        ]
+        for one in plan.callers:
+            role = OrderedCaller if one.gives_back else Caller
+            works.append((one.machine, partial(role(one, plan, clients, calls).run)))
         if plan.replays:
             works += [
                 (machine, partial(Replayer(machine, info, clients, self.history).run))

@@ -1,0 +1,1 @@
+"""Calls of a subscription over HTTP: their consumers, and the order that these see."""
