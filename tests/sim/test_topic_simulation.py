@@ -23,6 +23,23 @@ BUDGET = Budget(at_least=40, cpu_s=15, wall_s=900, rare_up_to=420)
 
 THOROUGH = Budget(at_least=150, cpu_s=50, wall_s=900, rare_up_to=420)
 
+PLAYED = (
+    *("takeovers", "rolls", "append: append_unknown", "append: no_owner", "duplicates"),
+    *("reads", "direct reads", "times looked up", "views read", "limbo cleared"),
+    *(
+        "seeks",
+        "trims",
+        "redeliveries",
+        "messages given back unused",
+        "messages given back by name",
+    ),
+    *("dead letters", "replayed", "quotas checked", "commits", "commits repeated", "claims"),
+    *("posts answered", "forwards at once", "calls answered", "subscriptions made"),
+    *("topics deleted", "topics grown", "trimmed by hand", "step: settings", "step: compact"),
+)
+"""What the histories that are played in any case must contain: a feature that no plan reaches any
+more would go unnoticed until a mutant's seed fails to show it."""
+
 BUDGETS = [BUDGET, pytest.param(THOROUGH, marks=pytest.mark.thorough)]
 
 
@@ -44,8 +61,8 @@ def test_no_history_of_topics_violates_an_invariant(
     assert surely.passed == len(certain)
     missing = set(TOPICS.faults) - surely.kinds.keys()
     assert not missing, f"faults that never happened: {sorted(missing)}"
-    for event in ("takeovers", "rolls", "append: append_unknown", "append: no_owner"):
-        assert surely.counts[event] > 0, f"in no history: {event}"
+    missing = {event for event in PLAYED if not surely.counts[event]}
+    assert not missing, f"in no history: {sorted(missing)}"
 
 
 @pytest.mark.parametrize("seed", [2, 13])
