@@ -50,10 +50,15 @@ class AdminLog(LogHistory):
         self.history.violate(invariant, f"{self.topic_id[:4]}/{self.partition}: {text}")
 
     def trimmed(self, offset: int) -> None:
-        for cursor in self.cursors.values():
+        durable = self.state.cursors()
+        for subscription_id, cursor in self.cursors.items():
             needed = cursor.needed
             if needed is not None and offset > needed:
                 self.violate(20, f"trimmed to {offset}, {cursor.name} has to see {needed}")
+            if subscription_id in durable and not cursor.is_dropped:
+                acked_to = durable[subscription_id].acked_to
+                if offset > acked_to:  # what was asked is no acknowledgement yet
+                    self.violate(20, f"trimmed to {offset}, {cursor.name} has acked to {acked_to}")
         self.counts["trims"] += 1
         self.start_offset = offset
 

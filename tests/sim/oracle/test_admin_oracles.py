@@ -340,6 +340,21 @@ def test_a_cursor_that_is_dropped_without_a_deletion_is_seen() -> None:
 # -- cursors, views, plans -------------------------------------------------------------------------
 
 
+def test_what_is_trimmed_by_an_acknowledgement_that_is_not_durable_is_seen() -> None:
+    log = AdminLog(History(), 0)
+    log.state._cursors["b"] = DurableCursor(2, 0)
+    cursor = log.cursor("b", "s")
+    cursor.protect(0)
+    cursor.acknowledging(range(4))  # of unknown outcome
+    log.trimmed(2)
+    assert log.history.violations == []
+    log.trimmed(3)
+    assert "20: /0: trimmed to 3, s has acked to 2" in log.history.violations[0]
+    cursor.drop()
+    log.trimmed(4)
+    assert len(log.history.violations) == 1
+
+
 def test_a_cursor_sees_all_from_where_it_began() -> None:
     def state(end: int) -> tuple[int | None, list[int]]:
         return cursor.needed, cursor.missed(end)
