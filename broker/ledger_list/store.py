@@ -142,7 +142,7 @@ class LedgerListStore:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))
             self.check_held()
-            found = await self._read_latest()
+            found, _ = await self._read_latest()
             if found is None or found.token != self.ledger_list.token:
                 lost = LedgerListLost(self.path, found)
                 self._lose(lost)
@@ -239,58 +239,72 @@ class LedgerListStore:
     async def _set(
         self, value: bytes, token: str, also: Sequence[Change]
     ) -> tuple[Version, list[Version] | None]:
+        may_be_made = False
         while True:
             try:
                 own = Set(self.path, value, self._version)
                 *versions, version = await self._store.commit([*also, own])
                 return version, versions
             except FencelogError as error:
-                if error.code in _REFUSED:
-                    found, version = await self._read_back()
+                is_refused = error.code in _REFUSED
+                if error.code not in _WAITED_OUT:
+                    if not (is_refused or may_be_made):
+                        raise
+                    # Whatever refuses an attempt says nothing of one before whose answer was lost.
+                    read = self._read_back if is_refused else self._read_latest
+                    found, version = await read()
                     if found is not None and found.token == token:
                         return version, None
-                    if version == self._version:
+                    if version != self._version:
+                        raise LedgerListLost(self.path, found) from error
+                    if is_refused:
                         raise LedgerChanged(self.path, error.detail) from error
-                    raise LedgerListLost(self.path, found) from error
-                if error.code not in _WAITED_OUT:
                     raise
+                may_be_made = True
             await asyncio.sleep(RETRY_S)
 
     async def _set_alone(self, change: Set) -> Version:
         """Make a change of another node; return the version after it. Raises LedgerChanged if it is
         refused, unless the node is as it would be: then an attempt whose answer was lost has made
         it, or another client the same one."""
+        may_be_made = False
         while True:
             try:
                 (version,) = await self._store.commit([change])
                 return version
             except FencelogError as error:
-                if error.code in _REFUSED:
-                    node = await self._node_at(change.path)
+                is_refused = error.code in _REFUSED
+                if error.code not in _WAITED_OUT:
+                    if not (is_refused or may_be_made):
+                        raise
+                    read = self._node_at if is_refused else self._latest_node_at
+                    node = await read(change.path)
                     if node is not None and node.value == change.value:
                         return node.version
-                    raise LedgerChanged(self.path, error.detail) from error
-                if error.code not in _WAITED_OUT:
+                    if is_refused:
+                        raise LedgerChanged(self.path, error.detail) from error
                     raise
+                may_be_made = True
             await asyncio.sleep(RETRY_S)
 
-    async def _read_latest(self) -> LedgerList | None:
+    async def _read_latest(self) -> tuple[LedgerList | None, Version]:
+        return _decoded(await self._latest_node_at(self.path))
+
+    async def _latest_node_at(self, path: str) -> Versioned | None:
+        """Read a node as ``_node_at``, however far behind a server of the store is."""
         while True:
             try:
                 session_id = await catch_up(self._store)
-                found, _ = await self._read_back()
-                check_session(self._store, session_id, f"read {self.path}")
-                return found
+                node = await self._node_at(path)
+                check_session(self._store, session_id, f"read {path}")
+                return node
             except FencelogError as error:
                 if error.code not in _WAITED_OUT:
                     raise
             await asyncio.sleep(RETRY_S)
 
     async def _read_back(self) -> tuple[LedgerList | None, Version]:
-        node = await self._node_at(self.path)
-        if node is None:
-            return None, NO_VERSION
-        return decode_ledger_list(node.value), node.version
+        return _decoded(await self._node_at(self.path))
 
     async def _node_at(self, path: str) -> Versioned | None:
         """Read a node; None: it is not there. Waits out a store that cannot be reached."""
@@ -303,3 +317,10 @@ class LedgerListStore:
                 if error.code not in _WAITED_OUT:
                     raise
             await asyncio.sleep(RETRY_S)
+
+
+def _decoded(node: Versioned | None) -> tuple[LedgerList | None, Version]:
+    """Return the list in a node, and its version; None if there is no node."""
+    if node is None:
+        return None, NO_VERSION
+    return decode_ledger_list(node.value), node.version

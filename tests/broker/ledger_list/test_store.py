@@ -9,7 +9,7 @@ import pytest
 
 from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.store import LedgerChanged, LedgerListLost
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_COMMIT_BYTES
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Change, Create, Set, Version
@@ -74,6 +74,65 @@ async def test_a_change_whose_answer_is_lost_is_found_to_be_made(stage: Stage, l
     assert await values(store) == [CLOSED, CLOSED]
     assert versions == [(await store.get(path)).version for path in LEDGERS]
     await node.change(lambda ledger_list: replace(ledger_list, epoch=8))
+    assert (await stage.node()).ledger_list.epoch == 8
+
+
+UNKNOWN, REFUSED = ErrorCode.METADATA_UNKNOWN, ErrorCode.BAD_REQUEST
+
+
+def fail_commits(
+    store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch, *codes: ErrorCode | None
+) -> None:
+    """Fail the next commits by these codes, without effect; None: it is made."""
+    commit, left = store.commit, iter(codes)
+
+    async def failing(changes: Sequence[Change]) -> list[Version]:
+        code = next(left, None)
+        if code is not None:
+            raise FencelogError(code, "not by this server")
+        return await commit(changes)
+
+    monkeypatch.setattr(store, "commit", failing)
+
+
+async def test_a_refusal_says_nothing_of_an_attempt_whose_answer_was_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.lose_replies(1)
+    fail_commits(store, monkeypatch, None, REFUSED)
+    assert await node.change(lambda _: opened(7)) is None
+    assert node.ledger_list.epoch == (await stage.node()).ledger_list.epoch == 7
+    await node.change(lambda _: opened(8))
+    assert (await stage.node()).ledger_list.epoch == 8
+
+
+async def test_nor_does_one_of_a_ledger_that_is_changed_before_the_list(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    also = await closes(store)
+    store.lose_replies(1)
+    fail_commits(store, monkeypatch, None, REFUSED)
+    versions = await node.change(lambda _: opened(7), also=also)
+    assert versions == [(await store.get(path)).version for path in LEDGERS]
+
+
+async def test_a_refusal_after_an_attempt_that_was_not_made_is_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await stage.store()
+    mine, other = await stage.node(store), await stage.node()
+    fail_commits(store, monkeypatch, UNKNOWN, REFUSED)
+    with pytest.raises(FencelogError, match="not by this server"):
+        await mine.change(lambda _: opened(7))
+    assert mine.lost is None
+    await other.change(lambda _: opened(8))
+    fail_commits(store, monkeypatch, UNKNOWN, REFUSED)
+    with pytest.raises(LedgerListLost):
+        await mine.change(lambda _: opened(7))
     assert (await stage.node()).ledger_list.epoch == 8
 
 

@@ -124,7 +124,7 @@ AMBIGUOUS = (
             Edit(
                 NODE,
                 "LedgerListStore._set",
-                "                    found, version = await self._read_back()\n"
+                "                    found, version = await read()\n"
                 "                    if found is not None and found.token == token:\n"
                 "                        return version, None\n",
                 "                    found, version = self.ledger_list, NO_VERSION\n",
@@ -353,7 +353,7 @@ OWNER_NODES = (
         (
             Edit(
                 NODE,
-                "LedgerListStore._read_latest",
+                "LedgerListStore._latest_node_at",
                 "                session_id = await catch_up(self._store)\n",
                 "                session_id = self._store.session_id\n",
             ),

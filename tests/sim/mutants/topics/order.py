@@ -174,13 +174,12 @@ RARE: tuple[Mutant, ...] = (
             Edit(
                 LIST_STORE,
                 "LedgerListStore._set",
-                "                if error.code not in _WAITED_OUT:\n                    raise\n",
+                "                may_be_made = True\n",
                 "                if error.code is ErrorCode.METADATA_UNKNOWN:\n"
                 "                    found, version = await self._read_back()\n"
                 "                    if found is not None and found.token != token:\n"
                 "                        raise LedgerListLost(self.path, found) from error\n"
-                "                if error.code not in _WAITED_OUT:\n"
-                "                    raise\n",
+                "                may_be_made = True\n",
             ),
         ),
     ),

@@ -16,8 +16,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 LIST_STORE,
-                "LedgerListStore._read_latest",
-                '                check_session(self._store, session_id, f"read {self.path}")\n',
+                "LedgerListStore._latest_node_at",
+                '                check_session(self._store, session_id, f"read {path}")\n',
                 "",
             ),
         ),

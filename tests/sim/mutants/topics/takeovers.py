@@ -157,6 +157,18 @@ RARE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "a-refusal-after-a-lost-answer",
+        "SEMANTICS.md, when metadata fails; I15",
+        "A change of the list was not made, as its second attempt is refused by the store.",
+        (Edit(NODE, "LedgerListStore._set", "may_be_made = True", "may_be_made = False"),),
+    ),
+    Mutant(
+        "a-refusal-after-a-lost-close",
+        "SEMANTICS.md, when metadata fails; I15",
+        "A close before the list was not made, as its second attempt is refused by the store.",
+        (Edit(NODE, "LedgerListStore._set_alone", "may_be_made = True", "may_be_made = False"),),
+    ),
+    Mutant(
         "a-roll-releases-the-partition",
         "SEMANTICS.md, when a broker fails, graceful shutdown",
         "The node of the owner goes with any ledger that is closed, before the log is closed.",

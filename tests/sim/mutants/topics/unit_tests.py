@@ -128,7 +128,11 @@ TESTS = {
         "list-believed-against-the-metadata",
         "rewound-in-memory-only",
     ),
-    "tests/broker/ledger_list/test_store.py": ("lost-close-is-a-refusal",),
+    "tests/broker/ledger_list/test_store.py": (
+        "lost-close-is-a-refusal",
+        "a-refusal-after-a-lost-answer",
+        "a-refusal-after-a-lost-close",
+    ),
     "tests/broker/partition/test_takeover.py": (
         "list-of-fewer-messages-is-served",
         "clock-behind-a-takeover",
