@@ -15,7 +15,7 @@ from tests.crash.workloads import WORKLOADS
 STRIDE, THOROUGH_STRIDE = 24, 6
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "stride", [STRIDE, pytest.param(THOROUGH_STRIDE, marks=pytest.mark.thorough)]
 )
