@@ -158,13 +158,13 @@ RARE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-refusal-after-a-lost-answer",
-        "SEMANTICS.md, when metadata fails; I15",
+        "SEMANTICS.md, list of ledgers 2; I4",
         "A change of the list was not made, as its second attempt is refused by the store.",
         (Edit(NODE, "LedgerListStore._set", "may_be_made = True", "may_be_made = False"),),
     ),
     Mutant(
         "a-refusal-after-a-lost-close",
-        "SEMANTICS.md, when metadata fails; I15",
+        "SEMANTICS.md, list of ledgers 2; I4",
         "A close before the list was not made, as its second attempt is refused by the store.",
         (Edit(NODE, "LedgerListStore._set_alone", "may_be_made = True", "may_be_made = False"),),
     ),
