@@ -22,7 +22,7 @@ class PartitionCommits:
 
     async def last(self) -> dict[str, Any] | None:
         """Return the last commit that the partition knows of this committer: ``batch``, ``offset``,
-        ``messages``, ``committed_us``, ``partitions``, ``ends``."""
+        ``messages``, ``committed_us``, ``partitions``, ``ends``, ``by_appends``."""
         found: dict[str, Any] | None = (await self._client.get_object(self._path))["commit"]
         return found
 
@@ -38,16 +38,19 @@ class PartitionCommits:
         *,
         partitions: int = 0,
         ends: bool = False,
+        by_appends: bool = False,
     ) -> dict[str, Any]:
-        """Add ledgers, each with its number of messages, to the log as this batch; return its
-        ``offset``, ``messages`` and whether it was there before (``duplicate``).
+        """Add ledgers, each with its number of messages, to the log as this batch; return what
+        ``last`` does, and whether it was there before (``duplicate``).
 
-        ``partitions``: see ``last``; ``ends``: this committer commits nothing after it. Raises
+        ``partitions``: the number that the batch is spread over; ``ends``: this committer commits
+        nothing after it; ``by_appends``: it appends the batch instead, and names no ledgers. Raises
         FencelogError; after METADATA_UNKNOWN (it may be in the log) repeat it.
         """
         written = [{"ledger_id": id_, "messages": messages} for id_, messages in ledgers]
-        body = {"batch": batch, "ledgers": written, "partitions": partitions, "ends": ends}
-        return await self._change("commit", body)
+        body = {"batch": batch, "ledgers": written, "partitions": partitions}
+        flags = {"ends": ends, "by_appends": by_appends}
+        return await self._change("commit", body | flags)
 
     async def abort(self, batch: int, ledgers: Sequence[int]) -> dict[str, Any] | None:
         """Withdraw ledgers for good, unless the batch is committed: return its commit then."""

@@ -42,12 +42,14 @@ class LedgerToCommit(Struct, forbid_unknown_fields=True, frozen=True):
 class CommitRequest(Struct, forbid_unknown_fields=True):
     """A batch: the ledgers that hold its messages, in their order; none: it has no messages here.
     ``partitions``: the number that its committer spreads the batch over, for its own use;
-    ``ends``: the committer commits nothing after this."""
+    ``ends``: the committer commits nothing after this; ``by_appends``: it names no ledgers, for it
+    appends the batch."""
 
     batch: Number
     ledgers: Annotated[list[LedgerToCommit], Meta(max_length=MAX_COMMIT_LEDGERS)]
     partitions: Annotated[int, Meta(ge=0, le=MAX_PARTITIONS)] = 0
     ends: bool = False
+    by_appends: bool = False
 
 
 class AbortRequest(Struct, forbid_unknown_fields=True):
@@ -64,6 +66,7 @@ class CommitAnswer(Struct):
     committed_us: int
     partitions: int
     ends: bool
+    by_appends: bool
     duplicate: bool
 
 
@@ -121,7 +124,12 @@ class CommitRoutes:
 
         async def commit(log: PartitionLog) -> bytes:
             done = await log.commits.commit(
-                target.committer, request.batch, ledgers, request.partitions, ends=request.ends
+                target.committer,
+                request.batch,
+                ledgers,
+                request.partitions,
+                ends=request.ends,
+                by_appends=request.by_appends,
             )
             answer = CommitAnswer(**asdict(done.commit), duplicate=done.duplicate)
             return msgspec.json.encode(answer)

@@ -14,7 +14,7 @@ segments join (``LogCore.adopt``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -114,17 +114,23 @@ class Commits:
         partitions: int = 0,
         *,
         ends: bool = False,
+        by_appends: bool = False,
     ) -> Committed:
         """Add these ledgers, each with its number of messages, to the log as this batch; all of
         them are in it on return, or a commit of this batch or a later one was before. ``ends``: the
-        committer commits nothing after it.
+        committer commits nothing after it. ``by_appends``: it names no ledgers, for it appends the
+        batch; ledgers that are to be committed under its number later are not.
 
         Raises FencelogError. METADATA_UNKNOWN: they may be in the log. Nothing was added with
         BAD_REQUEST, LEDGER_NOT_FOUND (one was withdrawn), LIMIT_REACHED, NO_OWNER,
         BACKLOG_QUOTA_EXCEEDED, PRODUCER_BUSY, PRECONDITION_FAILED, TOPIC_TERMINATED,
         RECOVERY_INCOMPLETE, READ_UNKNOWN, ….
         """
-        return await self._one(self._commit(committer, batch, ledgers, partitions, ends=ends))
+        if by_appends and ledgers:
+            what = f"batch {batch} is appended, and {len(ledgers)} ledgers were to be committed"
+            raise FencelogError(ErrorCode.BAD_REQUEST, what)
+        flags = {"ends": ends, "by_appends": by_appends}
+        return await self._one(self._commit(committer, batch, ledgers, partitions, flags))
 
     async def abort(self, committer: str, batch: int, ledgers: Sequence[int]) -> Commit | None:
         """Withdraw the ledgers of a batch unless it is committed; return its commit, or that of a
@@ -158,8 +164,7 @@ class Commits:
         batch: int,
         ledgers: Sequence[tuple[int, int]],
         partitions: int,
-        *,
-        ends: bool,
+        flags: Mapping[str, bool],
     ) -> Committed:
         done = self._found(committer, batch)
         if done is not None:
@@ -167,7 +172,8 @@ class Commits:
         self._check_open()
         now_us = self._factory.host.now_us()
         messages = sum(count for _, count in ledgers)
-        commit = Commit(batch, self._pipeline.tail_offset, messages, now_us, partitions, ends)
+        tail = self._pipeline.tail_offset
+        commit = Commit(batch, tail, messages, now_us, partitions, **flags)
         async with self._reader.refusing_as_owner(*_BY_OWNER):
             self._admission.check_quota()
             # Before anything is closed, and before the list grows by the next ledger.

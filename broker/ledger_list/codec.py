@@ -15,7 +15,8 @@
 ``base`` is null while the previous ledger is not sealed; ``producers`` is left out where an entry
 names none; so are ``state``, ``compacted``, ``commits`` and ``takeovers`` (the epoch, its owner and
 when it began) where there are none. A segment that a
-commit has added has ``"adopted": 1``, the last commit of a committer that has ended ``"ends": 1``.
+commit has added has ``"adopted": 1``, the last commit of a committer that has ended ``"ends": 1``,
+one whose batch is appended ``"by_appends": 1``.
 ``"terminated": true`` marks a log that is never appended to again, ``"deleted": true`` a deleted
 one.
 """
@@ -159,14 +160,16 @@ def _compacted_from_json(fields: Any) -> Compacted:
 
 def _commit_to_json(commit: Commit) -> dict[str, Any]:
     fields: dict[str, Any] = {name: getattr(commit, name) for name in _COMMIT}
-    return fields | {"ends": 1} if commit.ends else fields
+    return fields | {name: 1 for name in _COMMIT_FLAGS if getattr(commit, name)}
 
 
 def _commit_from_json(fields: Any) -> Commit:
     numbers = {name: int(fields[name]) for name in _COMMIT}
-    return Commit(**numbers, ends=bool(fields.get("ends", 0)))
+    ends, by_appends = (bool(fields.get(name, 0)) for name in _COMMIT_FLAGS)
+    return Commit(**numbers, ends=ends, by_appends=by_appends)
 
 
 _SEALED = ("entries", "messages", "size", "last_publish_us", "sealed_us")
 _COMMIT = ("batch", "offset", "messages", "committed_us", "partitions")
+_COMMIT_FLAGS = ("ends", "by_appends")
 _FLAGS = ("terminated", "deleted")

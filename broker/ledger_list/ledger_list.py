@@ -88,7 +88,8 @@ class Compacted:
 class Commit:
     """The last commit of one committer: the number of the batch, the offset and number of its
     messages here, and its time. ``partitions``: the number of partitions that the committer spread
-    the batch over, as it has stated. ``ends``: it commits nothing after this batch."""
+    the batch over, as it has stated. ``ends``: it commits nothing after this batch;
+    ``by_appends``: it appends the batch instead, so it commits no ledgers under this number."""
 
     batch: int
     offset: int
@@ -96,6 +97,7 @@ class Commit:
     committed_us: int
     partitions: int = 0
     ends: bool = False
+    by_appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,12 @@ from fencelog.spark_connector.read.bookies import BookieTable
 from fencelog.spark_connector.write.batches import encode_checked, route
 from fencelog.spark_connector.write.gathered import Gathered
 from fencelog.spark_connector.write.limits import MAX_PENDING_BYTES, MAX_WAITING_BYTES
-from fencelog.spark_connector.write.options import WriteOptions
+from fencelog.spark_connector.write.options import ExactlyOnce, WriteOptions
 from fencelog.spark_connector.write.rows import take_rows
 from fencelog.spark_connector.write.target import (
     Job,
     WriteTarget,
+    check_attempt,
     of_partition,
     partitions_of_batch,
     unkeyed_partition,
@@ -234,8 +235,8 @@ async def commit(
     partitions the batch is spread, and no other may have the batch before that is known to an
     attempt that completes it. The others follow, some at a time.
 
-    Raises FencelogError: PRODUCER_FENCED if a later batch is in the topic, SEQUENCE_REUSED if an
-    earlier attempt had another number of rows in a partition, ….
+    Raises FencelogError: as ``check_attempt``; SEQUENCE_REUSED if an earlier attempt had another
+    number of rows in a partition, ….
     """
     if not tasks:
         return
@@ -263,8 +264,7 @@ async def commit(
                 ),
                 timeout_s=COMMIT_S,
             )
-            if done["batch"] > job.batch:
-                raise _too_late(job, done["batch"])
+            check_attempt(done, job, ExactlyOnce.SEGMENTS)
             if done["partitions"] != partitions:
                 raise _spread_otherwise(options)
             messages = sum(count for _, count in ledgers)
@@ -304,15 +304,6 @@ def _by_partition(tasks: Sequence[TaskLedgers]) -> dict[int, list[LedgerOfTask]]
         for ledger in task.ledgers:
             found.setdefault(ledger.partition, []).append(ledger)
     return found
-
-
-def _too_late(job: Job, committed: int) -> FencelogError:
-    return FencelogError(
-        ErrorCode.PRODUCER_FENCED,
-        f"batch {committed} of the query is in the topic: batch {job.batch} comes too late. Its "
-        "checkpoint is older than the topic, which may have other rows under this number, so none "
-        "are written. Give the query a new checkpoint, from where the topic ends on",
-    )
 
 
 def _other_rows(job: Job, partition: int, known: int, messages: int) -> FencelogError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -65,65 +65,58 @@ async def of_partition(request: Awaitable[T]) -> T:
 async def partitions_of_batch(client: FencelogClient, target: WriteTarget, job: Job) -> int:
     """Return the number of partitions that the batch is spread over with ``segments``: that of an
     earlier attempt, which may have committed to some of them, else the one that the driver found.
-    Raises FencelogError, as ``_check_not_begun``."""
-    await _check_not_begun(_spreads(client, target, job), job, ExactlyOnce.DEDUP)
+    Raises FencelogError, as ``check_attempt``."""
     last = await retry_not_applied(_commits(client, target, job).last)
-    if last is not None and last["batch"] == job.batch and last["partitions"]:
-        return int(last["partitions"])
-    return target.partitions
+    if last is None or last["batch"] < job.batch:
+        return target.partitions
+    check_attempt(last, job, ExactlyOnce.SEGMENTS)
+    return int(last["partitions"]) or target.partitions
 
 
 async def spread_of_batch(client: FencelogClient, target: WriteTarget, job: Job) -> int:
     """Return the number of partitions that the batch is spread over with ``dedup``, which its first
     attempt has stored in partition 0; store the one that the driver found, if this is the first.
 
-    It is stored as a commit without ledgers, by a name of its own: the batch is not committed.
-    Raises FencelogError: PRODUCER_FENCED if a later batch has begun; as ``_check_not_begun``.
+    It is stored as the query's commit of the batch, without ledgers: a commit of an attempt with
+    ``segments`` that is still on its way finds it, and adds none. Raises FencelogError, as
+    ``check_attempt``.
     """
-    spreads = _spreads(client, target, job)
-    found = await retry_not_applied(spreads.last)
-    if found is None or found["batch"] < job.batch:
-        await _check_not_begun(_commits(client, target, job), job, ExactlyOnce.SEGMENTS)
-        found = await retry_idempotent(
-            lambda: spreads.commit(job.batch, [], partitions=target.partitions)
-        )
-    if found["batch"] > job.batch:
-        raise _too_late(job, found["batch"])
-    return int(found["partitions"])
-
-
-async def _check_not_begun(commits: PartitionCommits, job: Job, other: ExactlyOnce) -> None:
-    """Check that no attempt of the batch, or of a later one, has begun to write in another mode,
-    whose rows this one would not recognise. Raises FencelogError: SEQUENCE_REUSED,
-    PRODUCER_FENCED."""
-    last: dict[str, Any] | None = await retry_not_applied(commits.last)
+    commits = _commits(client, target, job)
+    last = await retry_not_applied(commits.last)
     if last is None or last["batch"] < job.batch:
-        return
+        last = await retry_idempotent(
+            lambda: commits.commit(job.batch, [], partitions=target.partitions, by_appends=True)
+        )
+    check_attempt(last, job, ExactlyOnce.DEDUP)
+    return int(last["partitions"])
+
+
+def check_attempt(last: Mapping[str, Any], job: Job, mode: ExactlyOnce) -> None:
+    """Check that the batch may be written in this mode where ``last``, a commit of it or of a later
+    batch, is the last of the query. Raises FencelogError: PRODUCER_FENCED if it is a later batch,
+    SEQUENCE_REUSED if an attempt has begun in another mode, whose rows this one would not
+    recognise."""
     if last["batch"] > job.batch:
-        raise _too_late(job, last["batch"])
-    raise FencelogError(
-        ErrorCode.SEQUENCE_REUSED,
-        f"an earlier attempt has begun to write batch {job.batch} with exactlyOnce={other.value}: "
-        "complete it with that before the query goes on with another one",
-    )
+        raise FencelogError(
+            ErrorCode.PRODUCER_FENCED,
+            f"batch {last['batch']} of the query is in the topic, or has begun: batch {job.batch} "
+            "comes too late. Its checkpoint is older than the topic, which may have other rows "
+            "under this number, so none are written. Give the query a new checkpoint, from where "
+            "the topic ends on",
+        )
+    begun = ExactlyOnce.DEDUP if last["by_appends"] else ExactlyOnce.SEGMENTS
+    if begun is not mode:
+        raise FencelogError(
+            ErrorCode.SEQUENCE_REUSED,
+            f"an earlier attempt has begun to write batch {job.batch} with "
+            f"exactlyOnce={begun.value}: complete it with that before the query goes on with "
+            "another one",
+        )
 
 
 def _commits(client: FencelogClient, target: WriteTarget, job: Job) -> PartitionCommits:
-    """Return the commits of the query to partition 0, which each batch of ``segments`` comes to
-    first."""
+    """Return the commits of the query to partition 0, which each batch comes to first."""
     return PartitionCommits(client, target.options.topic, 0, job.name)
-
-
-def _spreads(client: FencelogClient, target: WriteTarget, job: Job) -> PartitionCommits:
-    """Return the commits that store how each batch of ``dedup`` is spread."""
-    return PartitionCommits(client, target.options.topic, 0, f"{job.name}-spread")
-
-
-def _too_late(job: Job, begun: int) -> FencelogError:
-    return FencelogError(
-        ErrorCode.PRODUCER_FENCED,
-        f"batch {begun} has begun: a task of batch {job.batch} comes too late",
-    )
 
 
 def unkeyed_partition(job: Job, partitions: int) -> int:

@@ -113,6 +113,20 @@ async def test_a_batch_is_committed_once(client: FencelogClient, real: str, topi
     assert await commits.abort(7, [ledgers[0][0]]) == again
 
 
+async def test_a_batch_may_be_appended_instead(
+    client: FencelogClient, real: str, topic: str
+) -> None:
+    commits = PartitionCommits(client, topic, 0, "query-1")
+    ledger = await written(commits, b"a")
+    with pytest.raises(FencelogError, match="1 ledgers were to be committed") as raised:
+        await commits.commit(1, [ledger], by_appends=True)
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+    noted = await commits.commit(1, [], partitions=3, by_appends=True)
+    assert (noted["by_appends"], noted["ends"], noted["partitions"]) == (True, False, 3)
+    assert await commits.commit(1, [ledger]) == noted | {"duplicate": True}
+    assert await values_of(real, topic) == []
+
+
 async def test_an_aborted_batch_is_refused(client: FencelogClient, real: str, topic: str) -> None:
     commits = PartitionCommits(client, topic, 0, "query-1")
     gone, kept = await written(commits, b"a"), await written(commits, b"b")

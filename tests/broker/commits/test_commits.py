@@ -278,6 +278,25 @@ async def test_one_committer_too_many_is_refused_before_anything_is_done(
     assert await read_all(log) == [b"a"]
 
 
+async def test_a_batch_that_is_appended_takes_no_ledgers(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
+    """Those of an attempt that wrote ledgers, whose commit comes late, would double the rows."""
+    log = await stage.open()
+    segment = await written(log, ledgers, b"late")
+    refused = log.commits.commit(Q, 1, [segment], by_appends=True)
+    assert await code_of(refused) is ErrorCode.BAD_REQUEST
+    assert log.commits.last(Q) is None
+    noted = await log.commits.commit(Q, 1, [], 4, by_appends=True)
+    await log.append_message(Message(b"a"))
+    for owner in (log, await stage.open()):
+        late = await owner.commits.commit(Q, 1, [segment])
+        assert (late.commit, late.duplicate) == (noted.commit, True)
+        assert late.commit.by_appends
+        assert await read_all(owner) == [b"a"]
+    assert not (await owner.commits.commit(Q, 2, [segment])).commit.by_appends
+
+
 async def test_who_was_replaced_counts_no_committers_that_its_successor_has_forgotten(
     stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,7 @@ def test_the_longest_list_fits_its_node_with_space_for_takeovers() -> None:
         for n in range(MAX_SEGMENTS)
     )
     commits = {
-        f"{n:0100}": Commit(10**6, base, 10**8, day_us, 1000, ends=True)
+        f"{n:0100}": Commit(10**6, base, 10**8, day_us, 1000, ends=True, by_appends=True)
         for n in range(MAX_COMMITTERS)
     }
     taken = [Takeover(10**4 + n, "b" * 64, day_us) for n in range(MAX_LISTED_TAKEOVERS)]
@@ -267,6 +267,7 @@ def test_what_is_encoded_is_decoded(
         ledger_list = ledger_list.with_adopted([Segment(70, 3, None, sealed(2))])
         ledger_list = ledger_list.with_commit("q", Commit(4, 1, 2, 9, partitions=3))
         ledger_list = ledger_list.with_commit("r", Commit(0, 1, 2, 9, ends=True))
+        ledger_list = ledger_list.with_commit("s", Commit(0, 1, 0, 9, by_appends=True))
         if not rolling:
             ledger_list = ledger_list.as_terminated()
     if rolling:

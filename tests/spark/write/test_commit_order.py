@@ -41,6 +41,8 @@ class Owners:
         """The time for which partition 1 has no owner."""
         self.known: dict[int, tuple[int, int]] = {}
         """The last batch of a partition and its messages, where it was committed before."""
+        self.by_appends = False
+        """True if the batch of partition 0 is appended by another attempt."""
         self._open = 0
 
     def __call__(self, client: object, topic: str, partition: int, committer: str) -> Owner:
@@ -71,7 +73,12 @@ class Owner:
         made = (batch, sum(messages for _, messages in ledgers))
         last, messages = self._owners.known.get(self._partition, made)
         spread = self._owners.spread or partitions
-        return {"batch": last, "partitions": spread, "messages": messages}
+        return {
+            "batch": last,
+            "partitions": spread,
+            "messages": messages,
+            "by_appends": self._owners.by_appends,
+        }
 
     async def abort(self, batch: int, ledgers: list[int]) -> None:
         assert batch == JOB.batch
@@ -122,6 +129,14 @@ async def test_a_batch_that_was_committed_is_so_again(owners: Owners) -> None:
     owners.known = {0: (JOB.batch, 0), 1: (JOB.batch, 2)}
     await segments.commit([task(1, 2), task(1)], OPTIONS)
     assert owners.done == [(0, 0), (1, 2), (2, 1)]
+
+
+async def test_a_batch_that_another_attempt_appends_is_not_committed(owners: Owners) -> None:
+    owners.by_appends = True
+    with pytest.raises(FencelogError, match="batch 4 with exactlyOnce=dedup") as raised:
+        await segments.commit([task(1)], OPTIONS)
+    assert raised.value.code is ErrorCode.SEQUENCE_REUSED
+    assert owners.done == [(0, 0)]
 
 
 async def test_a_batch_before_the_last_one_is_not_taken_for_written(owners: Owners) -> None:

@@ -119,12 +119,47 @@ async def test_a_batch_is_completed_in_the_mode_in_which_it_was_begun(
     with pytest.raises(FencelogError, match=f"batch 3 with exactlyOnce={first.value}") as raised:
         await write(found, 3, then)
     assert raised.value.code is ErrorCode.SEQUENCE_REUSED
-    with pytest.raises(FencelogError, match="a task of batch 2 comes too late") as raised:
+    with pytest.raises(FencelogError, match="batch 2 comes too late") as raised:
         await write(found, 2, then)
     assert raised.value.code is ErrorCode.PRODUCER_FENCED
     await write(found, 3, first)
     await write(found, 4, then)
     assert (await client.offsets(topic))[0]["tail_offset"] == 2
+
+
+async def test_a_commit_that_comes_late_does_not_double_a_batch_of_dedup(
+    server: str, client: FencelogClient
+) -> None:
+    """Its driver is gone, the request is on its way; the query goes on in the other mode."""
+    topic = "write/late-commit"
+    await client.create_topic(topic)
+    found = await reached(WriteOptions((server,), topic))
+    rows = iter([pa.RecordBatch.from_pydict({"value": [b"late"]})])
+    task = await write_ledgers(rows, found, Job(QUERY, 3))
+    await write(found, 3, ExactlyOnce.DEDUP)
+    with pytest.raises(FencelogError, match="batch 3 with exactlyOnce=dedup") as raised:
+        await segments.commit([task], found.options)
+    assert raised.value.code is ErrorCode.SEQUENCE_REUSED
+    assert (await client.offsets(topic))[0]["tail_offset"] == 1
+
+
+async def test_a_task_of_dedup_that_comes_late_does_not_double_a_batch_of_segments(
+    server: str, client: FencelogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has asked for the query's last commit before the other driver made it."""
+    topic = "write/late-task"
+    await client.create_topic(topic)
+    found = await reached(WriteOptions((server,), topic))
+    await write(found, 3, ExactlyOnce.SEGMENTS)
+
+    async def last(commits: PartitionCommits) -> None:
+        return None
+
+    monkeypatch.setattr(PartitionCommits, "last", last)
+    with pytest.raises(FencelogError, match="batch 3 with exactlyOnce=segments") as raised:
+        await write(found, 3, ExactlyOnce.DEDUP)
+    assert raised.value.code is ErrorCode.SEQUENCE_REUSED
+    assert (await client.offsets(topic))[0]["tail_offset"] == 1
 
 
 async def test_a_batch_of_segments_that_was_not_committed_may_be_written_by_dedup(

@@ -81,8 +81,8 @@ WRITES: tuple[Mutant, ...] = (
             Edit(
                 _TARGET,
                 "partitions_of_batch",
-                'last["batch"] == job.batch and last["partitions"]',
-                'last["partitions"]',
+                'last is None or last["batch"] < job.batch',
+                "last is None",
             ),
         ),
     ),
@@ -94,7 +94,7 @@ WRITES: tuple[Mutant, ...] = (
             Edit(
                 _TARGET,
                 "spread_of_batch",
-                "await _check_not_begun(_commits(client, target, job), job, ExactlyOnce.SEGMENTS)",
+                "check_attempt(last, job, ExactlyOnce.DEDUP)",
                 "pass",
             ),
         ),
@@ -106,9 +106,22 @@ WRITES: tuple[Mutant, ...] = (
         (
             Edit(
                 _TARGET,
-                "partitions_of_batch",
-                "await _check_not_begun(_spreads(client, target, job), job, ExactlyOnce.DEDUP)",
-                "pass",
+                "check_attempt",
+                "begun is not mode",
+                "begun is not mode and mode is ExactlyOnce.DEDUP",
+            ),
+        ),
+    ),
+    Mutant(
+        "dedup-under-another-name",
+        _WRITTEN_ONCE,
+        "A commit of segments that comes late does not find that dedup has begun the batch.",
+        (
+            Edit(
+                _TARGET,
+                "spread_of_batch",
+                "commits.commit(job.batch",
+                'PartitionCommits(client, target.options.topic, 0, "spread").commit(job.batch',
             ),
         ),
     ),

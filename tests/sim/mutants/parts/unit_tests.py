@@ -40,6 +40,7 @@ TESTS = {
         "spread-as-the-batch-before",
         "dedup-over-segments",
         "segments-over-dedup",
+        "dedup-under-another-name",
     ),
     "tests/spark/stream/test_driver.py": (
         "planned-by-answers-from-elsewhere",

@@ -175,6 +175,25 @@ MUTANTS: tuple[Mutant, ...] = (
 
 STALE: tuple[Mutant, ...] = (
     Mutant(
+        "appended-batch-takes-ledgers",
+        RULE,
+        "Ledgers are committed as a batch that their committer appends.",
+        (
+            Edit(
+                COMMITS,
+                "Commits._found",
+                "last.batch >= batch",
+                "last.batch >= batch and not last.by_appends",
+            ),
+            Edit(
+                LEDGER_LIST,
+                "LedgerList.with_commit",
+                "before is None or before.batch < commit.batch",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
         "abort-by-what-is-remembered",
         RULE,
         "An owner that was replaced withdraws what it has listed itself without learning of it.",

@@ -323,6 +323,7 @@ TESTS = {
     ),
     "tests/broker/commits/test_commits.py": (
         "batch-committed-again",
+        "appended-batch-takes-ledgers",
         "abort-without-the-marker",
         "abort-by-what-is-remembered",
         "claim-of-a-later-owner-ignored",
