@@ -134,17 +134,22 @@ class ServiceHttp:
     ) -> httpx.Response:
         """Send to one server. Raises the errors of ``_NOT_SENT`` if it could not be reached, and
         FencelogError: BAD_REQUEST if the request is none, else ``lost`` or what was answered."""
+        if self._http.is_closed:
+            raise FencelogError(ErrorCode.BAD_REQUEST, "the client is closed")
         is_served = False
         try:
-            answer = await self._http.request(method, server + path, **options)
+            try:
+                request = self._http.build_request(method, server + path, **options)
+            except (TypeError, ValueError) as error:  # such as NaN, which JSON does not have
+                raise _unsent(error) from error
+            answer = await self._http.send(request)
             is_served = answer.is_success
         except _NOT_SENT:
             raise
         except httpx.InvalidURL as error:
             raise FencelogError(ErrorCode.BAD_REQUEST, f"{server}: {error}") from error
         except httpx.LocalProtocolError as error:  # one of TransportError, but nothing was sent
-            what = f"the request cannot be sent: {error}"
-            raise FencelogError(ErrorCode.BAD_REQUEST, what) from error
+            raise _unsent(error) from error
         except httpx.RequestError as error:
             what = f"{server} did not answer: {error or type(error).__name__}"
             raise _of_request(method, FencelogError(lost, what)) from error
@@ -183,6 +188,10 @@ def _notices_lost_hosts() -> list[tuple[int, int, int]]:
 
 def _timeouts(timeout_s: float, connect_s: float) -> httpx.Timeout:
     return httpx.Timeout(timeout_s, connect=connect_s)
+
+
+def _unsent(error: Exception) -> FencelogError:
+    return FencelogError(ErrorCode.BAD_REQUEST, f"the request cannot be sent: {error}")
 
 
 def _of_request(method: str, error: FencelogError) -> FencelogError:

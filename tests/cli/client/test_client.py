@@ -124,6 +124,22 @@ async def test_a_header_that_cannot_be_sent_is_refused(condition: AppendPrecondi
     assert arrived == [b""]
 
 
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, "\ud800"])
+async def test_a_setting_that_cannot_be_sent_is_refused(value: object) -> None:
+    async with FencelogClient(unused_url()) as client:
+        with pytest.raises(FencelogError, match="cannot be sent") as raised:
+            await client.create_topic("t", retention_ms=value)
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_a_client_that_is_closed_says_so() -> None:
+    client = FencelogClient(unused_url())
+    await client.close()
+    with pytest.raises(FencelogError, match="the client is closed") as raised:
+        await client.append("t", b"late")
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+
+
 async def test_a_read_that_is_not_answered_may_be_repeated() -> None:
     async with server(hang_up) as url, FencelogClient(url) as client:
         with pytest.raises(FencelogError) as raised:
