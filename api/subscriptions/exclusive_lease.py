@@ -63,8 +63,8 @@ class ExclusiveLease:
 
         The arbiter is not asked for other types, for one partition, or for a request that another
         broker forwarded, since that one has asked. Raises what ``lease`` raises; FencelogError:
-        SUBSCRIPTION_BUSY, NO_OWNER, …; if it was taken and the arbiter cannot be asked again,
-        STATE_UNKNOWN.
+        SUBSCRIPTION_BUSY, NO_OWNER, …; if it was taken and another consumer was admitted meanwhile,
+        or the arbiter cannot be asked again, STATE_UNKNOWN: there are leases that nobody heard of.
         """
         covered_s = await self._hold(asked, request, wait_s)
         result = await lease()
@@ -73,8 +73,6 @@ class ExclusiveLease:
         try:
             await self._hold(asked, request)
         except FencelogError as error:
-            if error.code is ErrorCode.SUBSCRIPTION_BUSY:
-                raise
             raise FencelogError(ErrorCode.STATE_UNKNOWN, error.detail) from error
         return result
 

@@ -196,8 +196,7 @@ class CallHistory:
     def told_error(self, call: Call, error: FencelogError) -> None:
         """Check that the answer names everything that was done."""
         self.count(f"call: {error.code.slug}")
-        is_busy = error.code is ErrorCode.SUBSCRIPTION_BUSY  # lawful where an owner was slow
-        if self.order is not None and not may_be_leased(error) and not is_busy:
+        if self.order is not None and not may_be_leased(error):
             self.order.known(call.name)
         failed = {one["partition"]: one["code"] for one in error.extra.get("failed", ())}
         maybe = {
@@ -214,7 +213,7 @@ class CallHistory:
             self._check_parts(call, touched - maybe, failed)
         elif touched:
             self.violate(26, f"{call.name} is refused ({error.code.slug}), {touched} have taken it")
-        elif self._not_lost(call) and error.code is not ErrorCode.SUBSCRIPTION_BUSY:
+        elif self._not_lost(call):
             self.violate(26, f"{call.name} is refused ({error.code.slug}), and has leased messages")
 
     def _check_parts(self, call: Call, touched: set[int], failed: Mapping[int, str]) -> None:

@@ -27,6 +27,19 @@ EXCLUSIVE = (
         ),
     ),
     Mutant(
+        "leased-and-not-held-is-a-refusal",
+        "SEMANTICS.md, exclusive: one consumer",
+        "A consumer has leases that the answer denies, since another one was admitted meanwhile.",
+        (
+            Edit(
+                HOLDS,
+                "ExclusiveLease.while_held",
+                "raise FencelogError(ErrorCode.STATE_UNKNOWN, error.detail) from error",
+                "raise",
+            ),
+        ),
+    ),
+    Mutant(
         "arbiter-not-asked",
         "SEMANTICS.md, exclusive: one consumer",
         "Only what was passed on makes sure of its consumer.",

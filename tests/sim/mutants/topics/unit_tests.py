@@ -267,6 +267,7 @@ TESTS = {
     "tests/api/subscriptions/test_exclusive_lease.py": (
         "held-for-less-than-the-leases",
         "arbiter-not-asked",
+        "leased-and-not-held-is-a-refusal",
         "refused-after-it-was-taken",
         "arbiter-says-yes",
         "lost-acknowledgement-is-a-refusal",
