@@ -20,11 +20,12 @@ from tests.sim.admin.clients import AdminClients
 from tests.sim.admin.operator import Operator
 from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
-from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.cursor_history import CursorHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import AdminLog
 from tests.sim.oracle.log_history import Sent
+from tests.sim.oracle.state_watch import DurableCursor
 from tests.sim.plan.admin_plan import AdminPlan
 from tests.sim.topics.brokers import TOPIC, BrokerMachine
 from tests.sim.topics.ending import CLIENTS_S, READ_MESSAGES, SERVE_S, STEP_S, end_brokers
@@ -170,18 +171,21 @@ class AdminEnding:
             await asyncio.sleep(STEP_S)
 
     async def _drain(self, log: AdminLog) -> None:
-        """Every subscription sees all that it was promised."""
+        """Every subscription sees all that it was promised and has not acknowledged."""
         topic = self._incarnations.living
-        for name in sorted(topic.subscriptions) if topic else ():
-            info = topic.subscriptions[name].info if topic else None
-            cursor = log.cursor(info.subscription_id if info else "", name)
+        registered = topic.subscriptions if topic else {}
+        for name in sorted(registered):
+            info = registered[name].info
+            cursor = log.cursor(info.subscription_id, name)
             consume = partial(self._clients.groups.consume, name, "z", log.partition, 100, 0.0)
             await drain(
                 log,
                 cursor,
+                lambda id_=info.subscription_id: log.state.cursors().get(id_),
                 partial(self._until, consume),
                 partial(self._has_backlog, log, cursor),
             )
+        log.check_begun()
 
     async def _has_backlog(self, log: AdminLog, cursor: CursorHistory) -> bool:
         async def backlog(broker: Broker) -> int:
@@ -269,18 +273,25 @@ class AdminEnding:
 async def drain(
     log: AdminLog,
     cursor: CursorHistory,
+    durable: Callable[[], DurableCursor | None],
     consume: Callable[[], Awaitable[int]],
     has_backlog: Callable[[], Awaitable[bool]],
 ) -> None:
-    """Consume until a subscription has seen all that it was promised."""
-    while cursor.missed(log.known_end):
+    """Consume until a subscription has no backlog: all that it was promised has come, again if it
+    was not acknowledged before."""
+    before, possible = durable(), cursor.possible
+    before = None if before is None else before.copy()
+    cursor.since.clear()
+    while True:
+        # What a request gave that did not learn what became of its acknowledgement has come, too:
+        # it comes before the one that gave nothing, in the same call.
         if await consume() or await has_backlog():
             continue
-        # What a request gave that did not learn what became of its acknowledgement is seen: it
-        # comes before the one that gave nothing, in the same call.
-        if missed := cursor.missed(log.known_end):
-            log.violate(18, f"{cursor.name} has never seen {missed[:5]}, and has all")
-        break
+        now = durable()
+        if now is not None and now.acked_to >= log.known_end:
+            break
+    if missed := cursor.missed(log.known_end, before, possible):
+        log.violate(18, f"{cursor.name} has not seen {missed[:5]} again, and has all")
 
 
 def _children(children: Callable[[str], list[str]], path: str) -> list[str]:

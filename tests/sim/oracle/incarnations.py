@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencelog.broker.background.sweep import LOCK_PATH
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.registry.namespaces import TOPICS_PATH
 from fencelog.broker.registry.subscription_registry import (
@@ -25,7 +26,7 @@ from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, decode_t
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.oracle.access_history import AccessHistory
-from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.cursor_history import CursorHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.topics.brokers import TOPIC
@@ -45,6 +46,14 @@ class AdminLog(LogHistory):
     """The confirmed end of the log, if it was terminated."""
     horizons: dict[int, int] = field(default_factory=dict)
     """The previous view's horizon, by the horizon of a compacted view."""
+    registered: dict[str, RegisteredSubscription] = field(default_factory=dict)
+    """All subscriptions that the topic has ever had, by id."""
+    not_begun: dict[str, int] = field(default_factory=dict)
+    """Where cursors were opened that had to begin where the log does, and it began lower."""
+
+    def __post_init__(self) -> None:
+        LogHistory.__post_init__(self)
+        self.state.on_acked, self.state.on_opened = self._acked, self._opened
 
     def violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"{self.topic_id[:4]}/{self.partition}: {text}")
@@ -62,15 +71,59 @@ class AdminLog(LogHistory):
         self.counts["trims"] += 1
         self.start_offset = offset
 
+    def _acked(self, subscription_id: str, offsets: list[int]) -> None:
+        """Check that what has become durably acknowledged was so by a request (18)."""
+        cursor = self.cursor(subscription_id)
+        if wrong := cursor.unasked(offsets):
+            self.violate(18, f"{wrong[:5]} are acknowledged for {cursor.name}, nobody has asked")
+
+    def _opened(self, subscription_id: str, offset: int) -> None:
+        """Check that a cursor which has become durable leaves nothing out (18)."""
+        cursor = self.cursor(subscription_id)
+        if cursor.is_dropped:
+            return
+        if wrong := cursor.passed(offset):
+            self.violate(18, f"{cursor.name} is opened at {offset}, it has to see {wrong[:5]}")
+        if self._begins_with_log(subscription_id) and offset > self.start_offset:
+            self.not_begun[subscription_id] = offset  # it may be about to be trimmed
+        cursor.protect(offset)
+
+    def _begins_with_log(self, subscription_id: str) -> bool:
+        registered = self.registered.get(subscription_id)
+        return registered is not None and (
+            registered.info.start == "earliest" or registered.partitions <= self.partition
+        )
+
+    def check_begun(self) -> None:
+        """Check, once nothing is on its way, that cursors which had to begin where the log does
+        left nothing of it out (18)."""
+        for subscription_id, offset in self.not_begun.items():
+            cursor = self.cursor(subscription_id)
+            if wrong := cursor.unasked(range(self.start_offset, offset)):
+                self.violate(18, f"{cursor.name} began at {offset}, nobody acknowledged {wrong}")
+
+    def check_memory(self, subscription_id: str, instance: PartitionLog) -> None:
+        """Check that an owner counts nothing as acknowledged that nobody may have (18)."""
+        cursor, tables = self.cursor(subscription_id), instance.subscriptions
+        found = tables._cursors.find(subscription_id)
+        if found is None or cursor.begin is None:
+            return
+        first = max(cursor.begin, instance.earliest_offset)
+        acked = [offset for offset in range(first, found.acks.end) if offset in found.acks]
+        if wrong := cursor.unasked(acked):
+            self.violate(18, f"{wrong[:5]} count as acknowledged for {cursor.name}")
+
     def check_access(self) -> None:
         """Check the durable access of the current topic; the lists of others are not followed."""
         wrong = self.access.check_durable(self.state.access())
         if wrong is not None:
             self.violate(25, wrong)
 
-    def cursor(self, subscription_id: str, name: str) -> CursorHistory:
+    def cursor(self, subscription_id: str, name: str = "") -> CursorHistory:
         if subscription_id not in self.cursors:
-            cursor = self.cursors[subscription_id] = CursorHistory(name)
+            if not name and subscription_id in self.registered:
+                name = self.registered[subscription_id].info.name
+            cursor = self.cursors[subscription_id] = CursorHistory(name or subscription_id)
             if subscription_id in self.state.may_be_dropped:
                 cursor.drop()  # before anything was noted of this partition
         return self.cursors[subscription_id]
@@ -103,6 +156,7 @@ class Incarnations:
         self.living: Incarnation | None = None
         self._ended: set[str] = set()
         self.logs: dict[tuple[str, int], AdminLog] = {}
+        self._registered: dict[str, dict[str, RegisteredSubscription]] = {}
         cluster.subscribe(self._changed)
 
     def has_had_subscriptions(self, topic_id: str) -> bool:
@@ -114,6 +168,7 @@ class Incarnations:
         key = (topic_id, partition)
         if key not in self.logs:
             log = self.logs[key] = AdminLog(self.history, partition, topic_id=topic_id)
+            log.registered = self._registered.setdefault(topic_id, {})
             if topic_id in self.all:
                 log.state.may_be_dropped |= self.all[topic_id].dropped
         return self.logs[key]
@@ -238,5 +293,7 @@ class Incarnations:
                     log.state.may_be_dropped |= topic.dropped
             return
         topic.subscriptions[name] = registered
+        ids = self._registered.setdefault(topic_id, {})
+        ids[registered.info.subscription_id] = registered
         self.history.counts["subscriptions made"] += 1
         self.history.on_event("registered")
