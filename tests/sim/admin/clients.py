@@ -89,6 +89,7 @@ class AdminClients:
 
     async def consume(self, plan: GroupPlan) -> None:
         asking, chance = self.asking(f"consumer of {plan.name}")
+        leaving = self.clients.chance(f"consumer of {plan.name}, leaving")
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self.is_over.is_set():
             work = partial(
@@ -98,6 +99,7 @@ class AdminClients:
                 chance.randrange(4),
                 plan.pulls,
                 chance.uniform(0, plan.thinks_ms / 1000),
+                leaving.random() >= plan.leaves,
             )
             if not await asking.ask(work):
                 await asyncio.sleep(RETRY_PAUSE_S)

@@ -177,7 +177,9 @@ class AdminEnding:
         for name in sorted(registered):
             info = registered[name].info
             cursor = log.cursor(info.subscription_id, name)
-            consume = partial(self._clients.groups.consume, name, "z", log.partition, 100, 0.0)
+            consume = partial(
+                self._clients.groups.consume, name, "z", log.partition, 100, 0.0, True
+            )
             await drain(
                 log,
                 cursor,

@@ -69,9 +69,16 @@ class Groups:
         await self._lifecycle(broker).delete(await broker.topic(TOPIC), name)
 
     async def consume(
-        self, name: str, consumer: str, partition: int, count: int, thinks_s: float, broker: Broker
+        self,
+        name: str,
+        consumer: str,
+        partition: int,
+        count: int,
+        thinks_s: float,
+        acks: bool,
+        broker: Broker,
     ) -> int:
-        """Pull and acknowledge; how many messages."""
+        """Pull and, if it ``acks``, acknowledge; how many messages."""
         topic = await broker.topic(TOPIC)
         registered = await broker.subscriptions.find(topic.topic_id, name)
         instance, log = await self._edge.open(broker, partition % topic.config.partitions)
@@ -89,8 +96,8 @@ class Groups:
         again = cursor.handed_out(offsets, epoch, began_s)
         if again:
             log.violate(19, f"{name}: {again} were acknowledged, and are handed out again")
-        if not pulled:
-            return 0
+        if not pulled or not acks:
+            return len(pulled)
         await asyncio.sleep(thinks_s)
         number = cursor.acknowledging(offsets)
         try:

@@ -93,13 +93,15 @@ class WriterPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A subscription, under its name in whichever incarnation of the topic, and its consumer."""
+    """A subscription, under its name in whichever incarnation of the topic, and its consumer.
+    ``leaves``: how often that acknowledges nothing of what it got."""
 
     name: str
     start: Start
     starts_ms: int
     pulls: int
     thinks_ms: int
+    leaves: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

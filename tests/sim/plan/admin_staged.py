@@ -274,6 +274,27 @@ FORGOTTEN = Story(
 )
 """More producers claim a partition than it remembers, and those that were followed insist."""
 
+CONSUMED = Story(
+    first=("subscribe", "subscribe", "subscribe"),
+    steps=("subscribe", "subscribe", "unsubscribe", "grow", *("unload",) * 6, "trim", "trim"),
+    step_counts=(8, 12),
+    events=("registered", "grown", *("append ack",) * 4, *("takeover",) * 2),
+    groups=(2, 3),
+    retention=0.3,
+    usurpers=(0, 1, 2),
+    faults=(*("kill broker",) * 3, "pause broker", "cut off", "slow bookie", "answers lost"),
+    fault_counts=(1, 2, 3),
+    pauses_ms=(20, 60),
+    writers=(2, 3),
+    pulls=(2, 5, 10),
+    lengths_ms=(2_500, 3_500),
+    delays_ms=(0, 5, 20, 100),
+    writes_elsewhere=0.5,
+    leaves=0.3,
+)
+"""Subscriptions are created, deleted and consumed all the time, while owners are replaced: what is
+delivered is often not acknowledged, or nobody knows."""
+
 STAGED = (
     (40, 12, FORGOTTEN),
     (80, 8, FORGOTTEN),
@@ -289,5 +310,7 @@ STAGED = (
     (80, 36, UNAWARE),
     (160, 24, POSTED),
     (160, 104, ENDED),
+    (120, 16, CONSUMED),
+    (120, 72, CONSUMED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""
