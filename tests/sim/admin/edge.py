@@ -29,7 +29,7 @@ from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import AdminLog, Incarnations
 from tests.sim.oracle.log_history import Sent, payload_of
 from tests.sim.topics.brokers import TOPIC
-from tests.sim.topics.clients import _append, note_read
+from tests.sim.topics.clients import _append, _noted, note_read
 from tests.sim.topics.reads import READ_BYTES, look_at_tail
 
 WAIT_MS = 150
@@ -75,7 +75,15 @@ class Edge:
             sent.removes = want.removes
             sent.conditions = want.conditions  # another token, of the same messages
             log.attempted(sent)
+            tried = None
+            if log.producer_limit is not None:
+                rows = len(sent.payloads)
+                tried = log.producer_limit.tried(
+                    sent.conditions.sequences, rows, instance.tail_offset
+                )
             future = _append(instance, sent)
+            if tried is not None:
+                future.add_done_callback(partial(_noted, tried))
             began_s = asyncio.get_running_loop().time()
             future.add_done_callback(
                 partial(self._answered, log, sent, want.conditions, instance, began_s)
@@ -100,6 +108,7 @@ class Edge:
         now_s = asyncio.get_running_loop().time()
         if error is not None:
             log.refused(sent, error)
+            log.check_refusal(error)
             wrong = log.access.refused(conditions, error, began_s, now_s)
             if wrong is not None:
                 log.violate(25, wrong)

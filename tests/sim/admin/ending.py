@@ -17,7 +17,7 @@ from fencelog.broker.registry.topic_deletion import LOGS_PATH
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.admin.clients import AdminClients
-from tests.sim.admin.operator import Operator
+from tests.sim.admin.operator import NO_QUOTA, Operator
 from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.oracle.cursors.cursor_history import CursorHistory
@@ -74,6 +74,7 @@ class AdminEnding:
             await self._history.within(time_s, what, z1.spawn(work).done)
 
         await within("there is a topic", self._have_topic())
+        await within("no quota keeps appends out", self._lift_quota())
         logs = self._incarnations.living_logs
         for log in logs:
             await within(f"partition {log.partition} is free", self._free(log))
@@ -104,6 +105,12 @@ class AdminEnding:
         while self._incarnations.living is None:
             await self._asking.ask(partial(self._operator.create, config))
             await asyncio.sleep(STEP_S)
+
+    async def _lift_quota(self) -> None:
+        """What subscriptions have before them keeps nobody from appending."""
+        topic = self._incarnations.living
+        if topic is not None and self._incarnations.has_quota(topic.topic_id):
+            await self._until(partial(self._operator.update, dict(NO_QUOTA), None))
 
     async def _free(self, log: AdminLog) -> None:
         """Shut the exclusive producer out, so that others may append."""

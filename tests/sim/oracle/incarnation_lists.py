@@ -66,6 +66,7 @@ class IncarnationLedgerLists(LedgerListWatch):
         if before is not None and before.deleted:
             log.violate(16, f"{path} was changed after it was marked deleted")
         log.listed |= now.ledgers
+        log.segments = now.segments
         log.is_rolling = sum(segment.sealed is None for segment in now.segments) > 1
         if is_living and not now.deleted:  # else it may have been made again, and be empty
             log.state.listed(now.state_ledger)

@@ -8,12 +8,13 @@ of the instance that answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fencelog.broker.background.sweep import LOCK_PATH
+from fencelog.broker.ledger_list.ledger_list import Segment
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.registry.namespaces import TOPICS_PATH
@@ -23,11 +24,13 @@ from fencelog.broker.registry.subscription_registry import (
     decode_registered,
 )
 from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, decode_topic
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.oracle.access_history import AccessHistory
 from tests.sim.oracle.cursors.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.settings_history import SettingsHistory
 from tests.sim.oracle.history import History
+from tests.sim.oracle.limits.producer_bounds import ProducerBounds
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.topics.brokers import TOPIC
 
@@ -50,6 +53,9 @@ class AdminLog(LogHistory):
     """All subscriptions that the topic has ever had, by id."""
     not_begun: dict[str, int] = field(default_factory=dict)
     """Where cursors were opened that had to begin where the log does, and it began lower."""
+    settings: SettingsHistory = field(default_factory=lambda: SettingsHistory(lambda: 0))
+    segments: tuple[Segment, ...] = ()
+    """Its ledgers, as the list has them."""
 
     def __post_init__(self) -> None:
         LogHistory.__post_init__(self)
@@ -61,7 +67,7 @@ class AdminLog(LogHistory):
     def trimmed(self, offset: int) -> None:
         durable = self.state.cursors()
         for subscription_id, cursor in self.cursors.items():
-            needed = cursor.needed
+            needed = cursor.needed(offset)
             if needed is not None and offset > needed:
                 self.violate(20, f"trimmed to {offset}, {cursor.name} has to see {needed}")
             if subscription_id in durable and not cursor.is_dropped:
@@ -76,6 +82,9 @@ class AdminLog(LogHistory):
         cursor = self.cursor(subscription_id)
         if wrong := cursor.unasked(offsets):
             self.violate(18, f"{wrong[:5]} are acknowledged for {cursor.name}, nobody has asked")
+        for offset in offsets:
+            if not cursor.is_dropped and not cursor.asked.get(offset):
+                self.counts[self.settings.why_acknowledged(self, self.segments, offset) or ""] += 1
 
     def _opened(self, subscription_id: str, offset: int) -> None:
         """Check that a cursor which has become durable leaves nothing out (18)."""
@@ -113,6 +122,17 @@ class AdminLog(LogHistory):
         if wrong := cursor.unasked(acked):
             self.violate(18, f"{wrong[:5]} count as acknowledged for {cursor.name}")
 
+    def _is_lawful(self, offset: int) -> bool:
+        return self.settings.why_acknowledged(self, self.segments, offset) is not None
+
+    def check_refusal(self, error: FencelogError) -> None:
+        """Check that an append was kept out by a quota only if a backlog may be over it (27)."""
+        if error.code is not ErrorCode.BACKLOG_QUOTA_EXCEEDED:
+            return
+        self.counts["appends over quota"] += 1
+        if not (self.cursors and self.settings.may_refuse(self, self.segments)):
+            self.violate(27, "an append is refused for a quota, and no backlog is over one")
+
     def check_access(self) -> None:
         """Check the durable access of the current topic; the lists of others are not followed."""
         wrong = self.access.check_durable(self.state.access())
@@ -124,6 +144,7 @@ class AdminLog(LogHistory):
             if not name and subscription_id in self.registered:
                 name = self.registered[subscription_id].info.name
             cursor = self.cursors[subscription_id] = CursorHistory(name or subscription_id)
+            cursor.lawful = self._is_lawful
             if subscription_id in self.state.may_be_dropped:
                 cursor.drop()  # before anything was noted of this partition
         return self.cursors[subscription_id]
@@ -146,9 +167,19 @@ class Incarnations:
     """Made before anything is created."""
 
     def __init__(
-        self, history: History, cluster: MemoryCluster, changes: Sequence[Mapping[str, Any]] = ()
+        self,
+        history: History,
+        cluster: MemoryCluster,
+        changes: Sequence[Mapping[str, Any]] = (),
+        now_us: Callable[[], int] = lambda: 0,
+        *,
+        forgets: bool = False,
     ) -> None:
-        """``changes``: of settings, each of which somebody may make."""
+        """``changes``: of settings, each of which somebody may make; ``now_us``: the brokers'
+        clocks; ``forgets``: partitions may forget producers."""
+        self._now_us = now_us
+        self._forgets = forgets
+        self._settings: dict[str, SettingsHistory] = {}
         self.changes = changes
         self.history = history
         self._cluster = cluster
@@ -169,9 +200,24 @@ class Incarnations:
         if key not in self.logs:
             log = self.logs[key] = AdminLog(self.history, partition, topic_id=topic_id)
             log.registered = self._registered.setdefault(topic_id, {})
+            settings = log.settings = self._settings_of(topic_id)
+            if self._forgets:
+                log.producer_limit = ProducerBounds(
+                    0, log.violate, [], lambda: settings.least_producers, self._count
+                )
             if topic_id in self.all:
                 log.state.may_be_dropped |= self.all[topic_id].dropped
         return self.logs[key]
+
+    def _settings_of(self, topic_id: str) -> SettingsHistory:
+        return self._settings.setdefault(topic_id, SettingsHistory(self._now_us))
+
+    def has_quota(self, topic_id: str) -> bool:
+        """Tell whether the topic has a quota that may keep appends out."""
+        return self._settings_of(topic_id).has_quota
+
+    def _count(self, what: str) -> None:
+        self.history.counts[what] += 1
 
     def is_living(self, topic_id: str) -> bool:
         return self.living is not None and self.living.topic_id == topic_id
@@ -255,6 +301,7 @@ class Incarnations:
             self._grown(now, info.config.partitions)
         now.partitions = max(now.partitions, info.config.partitions)
         now.configs.append(info.config)
+        self._settings_of(info.topic_id).became(info.config)
         self.living = now
 
     def _check_change(self, before: TopicConfig, after: TopicConfig) -> None:

@@ -25,6 +25,10 @@ STEPS = (
     "create",
     "grow",
     "settings",
+    "settings, age",
+    "settings, quota",
+    "settings, producers",
+    "settings, view",
     "subscribe",
     "subscribe, die",
     "unsubscribe",
@@ -72,12 +76,13 @@ class AdminStep:
 
 @dataclass(frozen=True, slots=True)
 class WriterPlan:
-    """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``routed``: likewise,
-    now and later, to the partition that the key finds; ``claim``: it holds the partition while it
-    writes. ``releases``: how often it gives the partition up after it has written; ``removes``: …
-    it removes a key instead of giving it a message; ``strays``: … it goes to an owner that was
-    replaced, and otherwise to the newest one; ``insists``: … it sends again, by a claim that may be
-    over, what was not written, and what was."""
+    """``conditions``: ``none``; ``sequence``: by sequence numbers, until all is there; ``key``:
+    sent again under an idempotency key; ``routed``: likewise, now and later, to the partition that
+    the key finds; ``claim``: it holds the partition while it writes. ``releases``: how often it
+    gives the partition up after it has written; ``removes``: … it removes a key instead of giving
+    it a message; ``strays``: … it goes to an owner that was replaced, and otherwise to the newest
+    one; ``insists``: … it sends again, by a claim that may be over, what was not written, and what
+    was."""
 
     machine: str
     partition: int

@@ -295,6 +295,44 @@ CONSUMED = Story(
 """Subscriptions are created, deleted and consumed all the time, while owners are replaced: what is
 delivered is often not acknowledged, or nobody knows."""
 
+LIMITED = replace(
+    CONSUMED,
+    first=("subscribe", "subscribe", "settings, age", "settings, quota"),
+    steps=(*("settings, age",) * 3, *("settings, quota",) * 5, "subscribe", "grow", "unload"),
+    step_counts=(8, 12),
+    groups=(1, 2),
+    retention=0.5,
+    faults=("kill broker", "pause broker", "slow metadata", "metadata cut", "answers lost"),
+    fault_counts=(0, 1, 2),
+    usurpers=(0, 0, 1),
+    writers=(3, 4),
+    pulls=(0, 2, 5),
+)
+"""Time to live and quotas of backlogs come and go while subscriptions are behind."""
+
+FEW = Story(
+    first=("settings, producers", "settings, producers", "settings, view"),
+    steps=(*("settings, producers",) * 4, *("settings, view",) * 3, "unload", "unload", "compact"),
+    step_counts=(8, 10),
+    events=(*("append ack",) * 4, "takeover", "rolling"),
+    conditions=("sequence",),
+    groups=(0,),
+    retention=0.0,
+    compacts=True,
+    usurpers=(0, 1),
+    faults=("kill broker", "pause broker", "slow metadata", "answers lost"),
+    fault_counts=(0, 1, 2),
+    rolls=(5, 20),
+    pauses_ms=(40, 100),
+    writers=(4, 5),
+    lengths_ms=(2_500, 3_500),
+    partitions=(1,),
+    writes_elsewhere=0.0,
+    steps_elsewhere=0.0,
+)
+"""Partitions remember so few producers with sequence numbers that some are forgotten, and the
+compacted view is kept up now and then."""
+
 STAGED = (
     (40, 12, FORGOTTEN),
     (80, 8, FORGOTTEN),
@@ -312,5 +350,9 @@ STAGED = (
     (160, 104, ENDED),
     (120, 16, CONSUMED),
     (120, 72, CONSUMED),
+    (160, 32, LIMITED),
+    (80, 56, LIMITED),
+    (160, 36, FEW),
+    (160, 68, FEW),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -41,13 +41,13 @@ class CursorHistory:
         """The subscription is deleted: nothing is promised any more."""
         self.is_dropped, self.begin = True, None
 
-    @property
-    def needed(self) -> int | None:
-        """The first offset that is certainly not acknowledged."""
-        offset = self.begin
-        while offset is not None and self.may_be_over(offset):
-            offset += 1
-        return offset
+    def needed(self, end: int) -> int | None:
+        """Return the first offset that is certainly not acknowledged, ``end`` at most; None: it is
+        owed nothing."""
+        if self.begin is None:
+            return None
+        offsets = range(self.begin, end)
+        return next((o for o in offsets if not self.may_be_over(o)), max(self.begin, end))
 
     def may_be_over(self, offset: int) -> bool:
         """Tell whether it need not come again: an acknowledgement is confirmed or possible, or it

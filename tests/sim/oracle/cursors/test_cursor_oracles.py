@@ -34,18 +34,18 @@ def test_what_is_trimmed_by_an_acknowledgement_that_is_not_durable_is_seen() -> 
 
 def test_a_cursor_sees_all_from_where_it_began() -> None:
     cursor = CursorHistory("s")
-    assert (cursor.needed, cursor.missed(3, None, ())) == (None, [])
+    assert (cursor.needed(3), cursor.missed(3, None, ())) == (None, [])
     cursor.protect(1)
     cursor.protect(9)  # promised is promised
-    assert (cursor.needed, cursor.missed(3, None, ())) == (1, [1, 2])
+    assert (cursor.needed(3), cursor.missed(3, None, ())) == (1, [1, 2])
     assert cursor.handed_out([1, 2], 1, 0.0) == []
     assert cursor.missed(3, None, ()) == []
     cursor.since.clear()
     assert cursor.missed(3, DurableCursor(2), ()) == cursor.missed(3, None, [1]) == [2]
     first, second = cursor.acknowledging([1, 2]), cursor.acknowledging([2])
-    assert (cursor.needed, cursor.possible) == (3, {1, 2})
+    assert (cursor.needed(3), cursor.possible) == (3, {1, 2})
     cursor.refused([1, 2], first)
-    assert (cursor.needed, cursor.possible, cursor.passed(3)) == (1, {2}, [1])
+    assert (cursor.needed(3), cursor.possible, cursor.passed(3)) == (1, {2}, [1])
     cursor.refused([2], second)
     assert cursor.unasked([1, 2]) == [1, 2]
     cursor.acknowledged_at([1], 2, 5.0)
@@ -54,7 +54,7 @@ def test_a_cursor_sees_all_from_where_it_began() -> None:
     assert cursor.handed_out([1], 1, 6.0) == []  # an owner that does not know of it
     assert cursor.handed_out([1], 2, 4.0) == []
     cursor.drop()
-    assert (cursor.needed, cursor.missed(9, None, ()), cursor.unasked([1])) == (None, [], [])
+    assert (cursor.needed(3), cursor.missed(9, None, ()), cursor.unasked([1])) == (None, [], [])
     assert cursor.handed_out([1], 2, 6.0) == []  # opened once more, by a registry that lags
 
 
