@@ -40,20 +40,24 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"publish_messages_per_s": 500},
 )
 
+NO_QUOTA: dict[str, Any] = {"backlog_quota_bytes": None, "backlog_quota_ms": None}
 LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
     "settings, age": ({"ttl_ms": 100}, {"ttl_ms": 300}, {"ttl_ms": None}),
     "settings, quota": (
         {"backlog_quota_bytes": 300, "backlog_action": "evict"},
         {"backlog_quota_ms": 200, "backlog_action": "evict"},
+        NO_QUOTA,
+    ),
+    "settings, full": (
         {"backlog_quota_bytes": 600, "backlog_action": "refuse"},
+        {"backlog_quota_ms": 300, "backlog_action": "refuse"},
         {"backlog_quota_bytes": 600, "backlog_action": "hold"},
-        {"backlog_quota_bytes": None, "backlog_quota_ms": None},
+        NO_QUOTA,
     ),
     "settings, producers": tuple({"max_producers": most} for most in (1, 2, 2, 3, 50)),
     "settings, view": ({"compaction_ms": 100}, {"compaction_ms": 400}, {"compaction_ms": None}),
 }
 """The settings that steps of these kinds change."""
-NO_QUOTA = LIMITS["settings, quota"][-1]
 
 
 def token_of(step: AdminStep) -> str | None:

@@ -83,8 +83,10 @@ class AdminLog(LogHistory):
         if wrong := cursor.unasked(offsets):
             self.violate(18, f"{wrong[:5]} are acknowledged for {cursor.name}, nobody has asked")
         for offset in offsets:
-            if not cursor.is_dropped and not cursor.asked.get(offset):
-                self.counts[self.settings.why_acknowledged(self, self.segments, offset) or ""] += 1
+            why = None if cursor.asked.get(offset) else self._why_lawful(offset)
+            if why is not None:
+                self.counts[why] += 1
+                cursor.ended.add(offset)
 
     def _opened(self, subscription_id: str, offset: int) -> None:
         """Check that a cursor which has become durable leaves nothing out (18)."""
@@ -122,8 +124,11 @@ class AdminLog(LogHistory):
         if wrong := cursor.unasked(acked):
             self.violate(18, f"{wrong[:5]} count as acknowledged for {cursor.name}")
 
+    def _why_lawful(self, offset: int) -> str | None:
+        return self.settings.why_acknowledged(self, self.segments, offset)
+
     def _is_lawful(self, offset: int) -> bool:
-        return self.settings.why_acknowledged(self, self.segments, offset) is not None
+        return self._why_lawful(offset) is not None
 
     def check_refusal(self, error: FencelogError) -> None:
         """Check that an append was kept out by a quota only if a backlog may be over it (27)."""

@@ -27,6 +27,7 @@ STEPS = (
     "settings",
     "settings, age",
     "settings, quota",
+    "settings, full",
     "settings, producers",
     "settings, view",
     "subscribe",
@@ -43,10 +44,10 @@ STEPS = (
     "unload",
 )
 """The steps of an operator. ``recreate``: delete the topic, then create one of its name;
-``subscribe, die``: the broker dies when it has registered the subscription, before there is a
-cursor; ``unsubscribe, unheard``: the delete does not reach the metadata store, without notice;
-``fence, newest``: at the broker that has taken the log over last; ``sweep, held``: the sweep's
-listing of the ids of topics takes long."""
+``settings, …``: of these alone (``admin/operator.py``); ``subscribe, die``: the broker dies when it
+has registered the subscription, before there is a cursor; ``unsubscribe, unheard``: the delete does
+not reach the metadata store, without notice; ``fence, newest``: at the broker that has taken the
+log over last; ``sweep, held``: the sweep's listing of the ids of topics takes long."""
 
 ADMIN_EVENTS = (
     "deleting",

@@ -298,7 +298,7 @@ delivered is often not acknowledged, or nobody knows."""
 LIMITED = replace(
     CONSUMED,
     first=("subscribe", "subscribe", "settings, age", "settings, quota"),
-    steps=(*("settings, age",) * 3, *("settings, quota",) * 5, "subscribe", "grow", "unload"),
+    steps=(*("settings, age",) * 3, *("settings, quota",) * 4, "subscribe", "grow", "unload"),
     step_counts=(8, 12),
     groups=(1, 2),
     retention=0.5,
@@ -308,7 +308,16 @@ LIMITED = replace(
     writers=(3, 4),
     pulls=(0, 2, 5),
 )
-"""Time to live and quotas of backlogs come and go while subscriptions are behind."""
+"""Time to live, and quotas that evict, come and go while subscriptions are behind."""
+
+FULL = replace(
+    LIMITED,
+    first=("subscribe", "subscribe", "settings, full", "settings, full"),
+    steps=(*("settings, full",) * 6, "settings, quota", "subscribe", "unload"),
+    retention=0.0,
+    pulls=(0, 0, 2),
+)
+"""Quotas that keep appends out come and go while subscriptions are behind."""
 
 FEW = Story(
     first=("settings, producers", "settings, producers", "settings, view"),
@@ -351,7 +360,7 @@ STAGED = (
     (120, 16, CONSUMED),
     (120, 72, CONSUMED),
     (160, 32, LIMITED),
-    (80, 56, LIMITED),
+    (80, 56, FULL),
     (160, 36, FEW),
     (160, 68, FEW),
 )

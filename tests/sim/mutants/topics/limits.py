@@ -289,7 +289,50 @@ CLAIMS = (
     ),
 )
 
-MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES + CLAIMS
+CHANGED = (
+    Mutant(
+        "a-quota-that-is-gone-keeps-appends-out",
+        "SEMANTICS.md, quotas",
+        "What was over a quota stays so when there is no quota any more.",
+        (
+            Edit(
+                ADMISSION,
+                "Admission.over_quota",
+                "is_over and self._policy.has_backlog_quota and not self._closed",
+                "is_over and not self._closed",
+            ),
+        ),
+    ),
+    Mutant(
+        "evicted-instead-of-refused",
+        "SEMANTICS.md, quotas",
+        "A quota that holds or refuses appends acknowledges the oldest messages, too.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._check_quota",
+                "        if policy.backlog_action == BACKLOG_EVICT:\n",
+                "        if policy.backlog_action:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-producer-fewer-is-remembered",
+        "SEMANTICS.md, exactly once: max_producers",
+        "A partition forgets a producer as soon as it knows as many as it may.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable._forget_silent",
+                "len(self._producers) > self.policy.max_producers",
+                "len(self._producers) > max(1, self.policy.max_producers - 1)",
+            ),
+        ),
+    ),
+)
+"""Mutants of limits that operators change."""
+
+MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES + CLAIMS + CHANGED
 
 FORGOTTEN_BY_NAME = (
     Mutant(

@@ -29,6 +29,8 @@ class CursorHistory:
     """Requests to acknowledge it that have not been refused, by offset."""
     confirmed: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Epoch and time at which an acknowledgement was confirmed, by offset."""
+    ended: set[int] = field(default_factory=set)
+    """What has become durably acknowledged without a request, lawfully."""
     lawful: Callable[[int], bool] = lambda offset: False
     """Tells whether a message may count as acknowledged though nobody has asked for it."""
 
@@ -52,7 +54,7 @@ class CursorHistory:
     def may_be_over(self, offset: int) -> bool:
         """Tell whether it need not come again: an acknowledgement is confirmed or possible, or it
         is lawful without."""
-        return bool(self.asked.get(offset)) or self.lawful(offset)
+        return bool(self.asked.get(offset)) or offset in self.ended or self.lawful(offset)
 
     def unasked(self, offsets: Iterable[int]) -> list[int]:
         """Return those of these acknowledged offsets that nobody may have acknowledged. A deleted
@@ -70,7 +72,7 @@ class CursorHistory:
         was not acknowledged ``before``, nor is one of the ``possible``."""
         if self.begin is None:
             return []
-        over = self.since.union(possible)
+        over = self.since.union(possible, self.ended)
         return [
             offset
             for offset in range(self.begin, end)
