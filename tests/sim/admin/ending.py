@@ -74,7 +74,9 @@ class AdminEnding:
             await self._history.within(time_s, what, z1.spawn(work).done)
 
         await within("there is a topic", self._have_topic())
-        await within("no quota keeps appends out", self._lift_quota())
+        topic = self._incarnations.living
+        if topic is not None and self._incarnations.has_quota(topic.topic_id):
+            await within("no quota keeps appends out", self._lift_quota())
         logs = self._incarnations.living_logs
         for log in logs:
             await within(f"partition {log.partition} is free", self._free(log))
@@ -108,9 +110,7 @@ class AdminEnding:
 
     async def _lift_quota(self) -> None:
         """What subscriptions have before them keeps nobody from appending."""
-        topic = self._incarnations.living
-        if topic is not None and self._incarnations.has_quota(topic.topic_id):
-            await self._until(partial(self._operator.update, dict(NO_QUOTA), None))
+        await self._until(partial(self._operator.update, dict(NO_QUOTA), None))
 
     async def _free(self, log: AdminLog) -> None:
         """Shut the exclusive producer out, so that others may append."""

@@ -313,8 +313,12 @@ LIMITED = replace(
 FULL = replace(
     LIMITED,
     first=("subscribe", "subscribe", "settings, full", "settings, full"),
-    steps=(*("settings, full",) * 6, "settings, quota", "subscribe", "unload"),
+    steps=(*("settings, full",) * 6, "subscribe", "unload"),
+    step_counts=(4, 6),
+    events=("registered", *("append ack",) * 4),
     retention=0.0,
+    early=0.7,
+    pauses_ms=(100, 200),
     pulls=(0, 0, 2),
 )
 """Quotas that keep appends out come and go while subscriptions are behind."""

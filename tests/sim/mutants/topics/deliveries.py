@@ -7,6 +7,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 ACCESS = "fencelog.broker.append.access_changes"
 BATCH = "fencelog.broker.subscriptions.batch"
 CURSOR_LOG = "fencelog.broker.subscriptions.cursors"
+CURSORS = "fencelog.broker.dispatch.cursor_core"
 FORMAT = "fencelog.ledgers.record_batch.format"
 ROWS = "fencelog.broker.read.rows"
 RECONCILER = "fencelog.broker.background.cursor_reconciler"
@@ -80,6 +81,19 @@ NOT_AGAIN: tuple[Mutant, ...] = (
                 "_state_unknown",
                 'ErrorCode.STATE_UNKNOWN, f"the change',
                 'ErrorCode.NO_OWNER, f"the change',
+            ),
+        ),
+    ),
+    Mutant(
+        "snapshot-closes-holes",
+        "SEMANTICS.md, at least once",
+        "A snapshot has a cursor's mark behind the last that was acknowledged.",
+        (
+            Edit(
+                CURSORS,
+                "Cursors.snapshot",
+                '["cursor", name, cursor.acks.acked_to,',
+                '["cursor", name, cursor.acks.end,',
             ),
         ),
     ),
