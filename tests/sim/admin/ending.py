@@ -190,7 +190,7 @@ class AdminEnding:
             await drain(
                 log,
                 cursor,
-                lambda id_=info.subscription_id: log.state.cursors().get(id_),
+                partial(_durable, log, info.subscription_id),
                 partial(self._until, consume),
                 partial(self._has_backlog, log, cursor),
             )
@@ -214,8 +214,9 @@ class AdminEnding:
         if log.known_end > log.start_offset:
             await self._until(ask)
             read = partial(self._edge.read_view, log.partition)
-            while not await self._until(read):  # noqa: ASYNC110 - each turn asks a broker
+            while not await self._until(read) or max(log.horizons, default=0) < log.known_end:
                 await asyncio.sleep(STEP_S)
+                await self._until(ask)
 
     async def _sweep(self) -> None:
         while left := self._left():
@@ -301,6 +302,10 @@ async def drain(
             break
     if missed := cursor.missed(log.known_end, before, possible):
         log.violate(18, f"{cursor.name} has not seen {missed[:5]} again, and has all")
+
+
+def _durable(log: AdminLog, subscription_id: str) -> DurableCursor | None:
+    return log.state.cursors().get(subscription_id)
 
 
 def _children(children: Callable[[str], list[str]], path: str) -> list[str]:

@@ -55,7 +55,7 @@ LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
         NO_QUOTA,
     ),
     "settings, producers": tuple({"max_producers": most} for most in (1, 2, 2, 3, 50)),
-    "settings, view": ({"compaction_ms": 100}, {"compaction_ms": 400}, {"compaction_ms": None}),
+    "settings, view": tuple({"compaction_ms": each} for each in (100, 400, None, None)),
 }
 """The settings that steps of these kinds change."""
 

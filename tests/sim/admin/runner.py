@@ -5,6 +5,10 @@
    equals the naive one                                    oracle/incarnations.py, admin/edge.py
 26 an append under an idempotency key that finds its partition is in one partition only, however
    often the topic grows                                   oracle/incarnations.py, admin/edge.py
+18 nothing counts as acknowledged without a request, unless a setting allows it; a cursor begins
+   where it has to                      oracle/incarnations.py, oracle/cursors/cursor_history.py
+17, 27 what is refused, or forgotten, is so by a limit that was set
+                    oracle/cursors/settings_history.py, oracle/limits/producer_bounds.py
 25 nothing is acknowledged under a token or a claim that is over           oracle/access_history.py
 """
 

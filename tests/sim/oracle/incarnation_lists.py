@@ -72,6 +72,8 @@ class IncarnationLedgerLists(LedgerListWatch):
             log.state.listed(now.state_ledger)
             log.check_access()
         if before is not None and not now.deleted:
+            horizon = 0 if now.compacted is None else now.compacted.end_offset
+            log.check_gone(now.start_offset, horizon)
             self._check(log, before, now)
             self._check_end(log, before, now)
         log.segments = now.segments

@@ -56,6 +56,8 @@ class AdminLog(LogHistory):
     settings: SettingsHistory = field(default_factory=lambda: SettingsHistory(lambda: 0))
     segments: tuple[Segment, ...] = ()
     """Its ledgers, as the list has them."""
+    lost_to_view: set[int] = field(default_factory=set)
+    """Messages that went before the compacted view had them."""
 
     def __post_init__(self) -> None:
         LogHistory.__post_init__(self)
@@ -123,6 +125,14 @@ class AdminLog(LogHistory):
         acked = [offset for offset in range(first, found.acks.end) if offset in found.acks]
         if wrong := cursor.unasked(acked):
             self.violate(18, f"{wrong[:5]} count as acknowledged for {cursor.name}")
+
+    def check_gone(self, start: int, horizon: int) -> None:
+        """Check, before it begins there, that it loses nothing that a view which is kept up does
+        not have: that ends at the horizon (24)."""
+        gone = range(max(horizon, self.start_offset), start)
+        if gone and not self.settings.may_lack_view:
+            self.violate(24, f"trimmed to {start}, the compacted view ends at {horizon}")
+        self.lost_to_view.update(gone)
 
     def _why_lawful(self, offset: int) -> str | None:
         return self.settings.why_acknowledged(self, self.segments, offset)

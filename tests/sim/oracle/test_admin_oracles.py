@@ -16,6 +16,7 @@ from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, 
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.admin.edge import check_view
 from tests.sim.oracle.access_history import AccessHistory, Change, Held
+from tests.sim.oracle.cursors.settings_history import LATE_US, SettingsHistory
 from tests.sim.oracle.durable_access import DurableAccess
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
@@ -336,6 +337,40 @@ def test_a_view_shows_a_removal_once() -> None:
     assert "has {}, newest are {b'k': 1}" in view(previous=1)[0]
     assert "has {b'k': 1}, newest are {}" in view(1, previous=2)[0]
     assert "has {b'k': 0}" in view(0, previous=2)[0]
+
+
+def test_a_view_lacks_only_what_was_lost_to_it() -> None:
+    def view(*offsets: int, lost: tuple[int, ...] = ()) -> list[str]:
+        log = AdminLog(History(), 0)
+        for offset, key in enumerate((b"k", None, b"k", b"j")):
+            log.new(b"%d" % offset, is_batch=False, key=key)
+            log.seen(offset, (b"%d" % offset,), "read")
+        log.lost_to_view.update(lost)
+        check_view(log, {offset: b"%d" % offset for offset in offsets}, 4)
+        return log.history.violations
+
+    assert view(0, 3, lost=(1, 2)) == view(3, lost=(1, 2)) == []
+    assert "1 has no key" in view(0, 3, lost=(2,))[0]
+    assert "has {b'k': 0, b'j': 3}" in view(0, 3, lost=(1,))[0]
+
+
+def test_what_goes_before_the_view_has_it_is_seen_where_one_is_kept_up() -> None:
+    now_us = 0
+    log = AdminLog(History(), 0)
+    log.settings = SettingsHistory(lambda: now_us)
+    log.settings.became(TopicConfig(1, {}))
+    log.check_gone(2, 1)
+    assert log.lost_to_view == {1}
+    log.trimmed(2)
+    log.settings.became(TopicConfig(1, {"compaction_ms": 100}))
+    log.check_gone(3, 2)  # not every owner has heard
+    now_us = LATE_US + 1
+    log.check_gone(4, 4)
+    log.check_gone(1, 0)  # it is gone already
+    assert log.history.violations == []
+    log.check_gone(4, 3)
+    assert "trimmed to 4, the compacted view ends at 3" in log.history.violations[0]
+    assert log.lost_to_view == {1, 2, 3}
 
 
 def test_an_empty_message_is_told_by_its_name() -> None:

@@ -346,6 +346,23 @@ FEW = Story(
 """Partitions remember so few producers with sequence numbers that some are forgotten, and the
 compacted view is kept up now and then."""
 
+VIEWED = replace(
+    BEHIND,
+    first=("settings, view", "settings, view"),
+    steps=(*("settings, view",) * 6, "compact", "unload", "grow"),
+    step_counts=(8, 10),
+    events=(*("append ack",) * 4, "rolling", "takeover"),
+    groups=(0,),
+    usurpers=(0, 1),
+    faults=("kill broker", "pause broker", "slow metadata", "answers lost"),
+    fault_counts=(0, 1, 2),
+    pauses_ms=(40, 100),
+    compaction_ms=(100, 400),
+    early=0.6,
+)
+"""Little is retained, and the compacted view is kept up now and then: some messages go before it
+has them."""
+
 STAGED = (
     (40, 12, FORGOTTEN),
     (80, 8, FORGOTTEN),
@@ -364,8 +381,13 @@ STAGED = (
     (120, 16, CONSUMED),
     (120, 72, CONSUMED),
     (160, 32, LIMITED),
+    (160, 108, LIMITED),
+    (160, 132, LIMITED),
     (80, 56, FULL),
     (160, 36, FEW),
     (160, 68, FEW),
+    (160, 112, VIEWED),
+    (160, 128, VIEWED),
+    (160, 148, VIEWED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 DISPATCH = "fencelog.broker.dispatch.base"
+COMPACTION = "fencelog.broker.compaction.compaction"
 ADMISSION = "fencelog.broker.append.admission"
 MODE = "fencelog.broker.append.mode"
 PRODUCERS = "fencelog.broker.append.producer_table"
@@ -329,8 +330,21 @@ CHANGED = (
             ),
         ),
     ),
+    Mutant(
+        "a-gap-ends-the-view",
+        "SEMANTICS.md, the compacted view",
+        "A view that was not kept up waits for messages that are gone.",
+        (
+            Edit(
+                COMPACTION,
+                "LogCompaction._pass",
+                "            begin = max(begin, previous.end_offset)\n",
+                "            begin = previous.end_offset\n",
+            ),
+        ),
+    ),
 )
-"""Mutants of limits that operators change."""
+"""Mutants of limits, and of a view, that operators change."""
 
 MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES + CLAIMS + CHANGED
 

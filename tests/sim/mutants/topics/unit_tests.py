@@ -236,6 +236,7 @@ TESTS = {
         "gone-by-another-session",
     ),
     "tests/broker/compaction/test_compaction.py": (
+        "a-gap-ends-the-view",
         "view-without-the-former",
         "view-with-old-and-new",
         "removal-not-shown",

@@ -1,5 +1,6 @@
 """The settings that a topic has had, and what they allow: messages that count as acknowledged since
-they are too old, or too much, and appends that are refused for a backlog (18, 27).
+they are too old, or too much, appends that are refused for a backlog, and messages that go before
+the compacted view has them (18, 24, 27).
 
 An owner may hear late of a change, so a setting is followed for a while after it was replaced. The
 brokers' clocks agree in these histories.
@@ -54,8 +55,8 @@ class SettingsHistory:
         self, log: LogHistory, segments: Sequence[Segment], offset: int
     ) -> str | None:
         """Return why a message may count as acknowledged without a request; None: it may not. One
-        whose time nobody was told may be old."""
-        time_us = log.times.get(offset, 0)
+        that is not there may be old."""
+        time_us = _time_of(log, segments, offset)
         for policy, until_us in self.in_force():
             if policy.ttl_ms is not None and time_us + policy.ttl_ms * 1000 < until_us:
                 return EXPIRED
@@ -83,6 +84,16 @@ class SettingsHistory:
         )
 
     @property
+    def may_lack_view(self) -> bool:
+        """Tell whether an owner may go by a setting that keeps up no compacted view: then messages
+        may go that the view does not have."""
+        now_us = self.now_us()
+        return any(
+            one.policy.compaction_ms is None and now_us <= one.until_us + LATE_US
+            for one in self.all
+        )
+
+    @property
     def least_producers(self) -> int:
         """Return the smallest number of producers that a partition may have had to remember."""
         return min((one.policy.max_producers for one in self.all), default=1)
@@ -96,19 +107,44 @@ class SettingsHistory:
 def most_bytes_from(log: LogHistory, segments: Sequence[Segment], offset: int) -> float:
     """Return the bytes of the messages from there on, as if all of a ledger had one size: of all
     that was written, acknowledged or not."""
-    size_from, position = 0.0, None
+    size = 0.0
+    for base, payloads in _written(log, segments):
+        if base is None:
+            return inf
+        messages = sum(read_entry_header(payload).count for payload in payloads)
+        left = min(messages, base + messages - offset)
+        if left > 0:
+            size += sum(map(len, payloads)) * left / messages
+    return size
+
+
+def _time_of(log: LogHistory, segments: Sequence[Segment], offset: int) -> int:
+    """Return when a message was published, whether or not anybody was told that; 0: it is not
+    there."""
+    if offset in log.times:
+        return log.times[offset]
+    for base, payloads in _written(log, segments):
+        end = inf if base is None else base
+        for payload in payloads:
+            header = read_entry_header(payload)
+            end += header.count
+            if offset < end:
+                return header.publish_time_us if base is not None and base <= offset else 0
+    return 0
+
+
+def _written(
+    log: LogHistory, segments: Sequence[Segment]
+) -> Iterator[tuple[int | None, list[bytes]]]:
+    """Yield where each ledger of the log begins, as far as that is known, and its entries."""
+    base: int | None = None
     for segment in segments:
         if segment.base_offset is not None:
-            position = segment.base_offset
+            base = segment.base_offset
         written = log.history.ledgers.get(segment.ledger_id)
-        if position is None or written is None:
-            return inf
-        payloads = written.payloads
+        payloads = [] if written is None else written.payloads
         if segment.sealed is not None:
             payloads = payloads[: segment.sealed.entries]
-        messages = sum(read_entry_header(payload).count for payload in payloads)
-        left = min(messages, position + messages - offset)
-        if left > 0:
-            size_from += sum(map(len, payloads)) * left / messages
-        position += messages
-    return size_from
+        yield (None if written is None else base), payloads
+        if base is not None:
+            base += sum(read_entry_header(payload).count for payload in payloads)

@@ -67,7 +67,9 @@ def test_a_message_counts_as_acknowledged_by_a_setting_that_was_in_force() -> No
     assert {one.why(offset) for offset in range(10)} == {None}
     one.set(ttl_ms=4)
     assert [one.why(offset) for offset in (5, 6)] == [EXPIRED, None]
-    assert one.why(11) == EXPIRED  # nobody knows how old it is
+    assert one.why(11) == EXPIRED  # it is not there
+    del one.log.times[6]
+    assert one.why(6) == EXPIRED  # as its entry says
     one.set()
     one.at_ms = 12
     assert [one.why(offset) for offset in (7, 8)] == [EXPIRED, None]  # not every owner has heard
