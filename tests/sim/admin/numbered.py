@@ -18,7 +18,7 @@ from tests.sim.topics.clients import RETRY_PAUSE_S
 
 TRIES = 6
 REPEATS = 0.3
-"""The share of turns after which an append is sent again that was answered long ago."""
+"""The share of turns before which an append is sent again that was answered long ago."""
 KEYS = (None, b"one", b"two", b"three")
 
 
@@ -38,22 +38,23 @@ class Numbered:
         self._done: list[Sent] = []
 
     async def write(self, sizes: Sequence[int]) -> None:
-        """Append new messages behind those that wait, until nothing waits; now and then one of
-        before once more."""
+        """Append new messages behind those that wait, until nothing waits; now and then before that
+        one of the last turns once more, or the first one, with which the partition begins anew if
+        it has forgotten the writer."""
         topic = self._edge.incarnations.living
         if topic is None:
             return
         if topic.topic_id != self._topic_id:
             self._topic_id = topic.topic_id
             self._begin_anew()
+        if self._done and self._chance.random() < REPEATS:
+            await self._send([self._chance.choice((self._done[0], self._done[-1]))])
         self._waiting += [self._new(size) for size in sizes]
         for _ in range(TRIES):
             self._told(self._waiting, await self._send(self._waiting))
             if not self._waiting:
                 break
             await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
-        if self._done and self._chance.random() < REPEATS:
-            await self._send([self._chance.choice(self._done)])
 
     async def _send(self, waiting: list[Sent]) -> list[FencelogError | None]:
         work = partial(self._edge.append, self._plan.partition, list(waiting), only=self._topic_id)
