@@ -55,6 +55,7 @@ class Edge:
         if int(number) != partition or instance.partition != partition:
             log.violate(16, f"it is served from the list of partition {number}")
         look_at_tail(log, instance)
+        log.state.cursors()  # what has become durable since is judged now
         return instance, log
 
     # -- appends ---------------------------------------------------------------------------------
