@@ -120,6 +120,8 @@ class Budget:
     rare_up_to: int = 0
     """Of the seeds up to this one those are played in any case, too, whose plan has a kind of fault
     that was in fewer than ``SEVERAL`` plans before."""
+    also: tuple[int, ...] = ()
+    """Seeds that are played in any case, too."""
 
     def certain(self, kind: Kind) -> list[int]:
         """The seeds that are played in any case."""
@@ -132,7 +134,7 @@ class Budget:
             if any(planned[fault] < SEVERAL for fault in faults):
                 planned.update(faults)
                 seeds.append(seed)
-        return seeds
+        return sorted({*seeds, *self.also})
 
 
 def _planned(kind: Kind, seed: int) -> set[str]:

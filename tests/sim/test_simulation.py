@@ -89,6 +89,7 @@ def test_histories_of_rare_faults_are_played_in_any_case() -> None:
     some = list(range(1, 16))
     assert Budget(at_least=15, cpu_s=0, wall_s=0).certain(kind) == some
     assert Budget(at_least=15, cpu_s=0, wall_s=0, rare_up_to=90).certain(kind) == [*some, 20, 30]
+    assert Budget(at_least=15, cpu_s=0, wall_s=0, also=(99, 3)).certain(kind) == [*some, 99]
 
 
 @pytest.mark.parametrize("seed", [1, 7, 19, 42])

@@ -19,6 +19,7 @@ from fencelog.ledgers.format.entry_header import (
 )
 from tests.sim.admin.asking import Asking
 from tests.sim.admin.edge import CLAIM_WAIT_MS, Edge
+from tests.sim.admin.numbered import Numbered
 from tests.sim.admin.router import Router
 from tests.sim.admin.routes import Routes
 from tests.sim.admin.subscriptions import Groups
@@ -89,6 +90,7 @@ class AdminClients:
 
     async def consume(self, plan: GroupPlan) -> None:
         asking, chance = self.asking(f"consumer of {plan.name}")
+        leaving = self.clients.chance(f"consumer of {plan.name}, leaving")
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self.is_over.is_set():
             work = partial(
@@ -98,6 +100,7 @@ class AdminClients:
                 chance.randrange(4),
                 plan.pulls,
                 chance.uniform(0, plan.thinks_ms / 1000),
+                leaving.random() >= plan.leaves,
             )
             if not await asking.ask(work):
                 await asyncio.sleep(RETRY_PAUSE_S)
@@ -117,6 +120,7 @@ class Writer:
         self._left: list[Sent] = []
         """What it goes on to send by its claim."""
         self._router = Router(self._asking, self._edge, self._chance)
+        self._numbered = Numbered(plan, self._asking, self._edge, self._chance)
         self._removals = clients.clients.chance(f"{plan.machine}, removals")
 
     async def run(self) -> None:
@@ -128,6 +132,8 @@ class Writer:
                 continue
             if self._plan.conditions == "claim":
                 await self._write_alone()
+            elif self._plan.conditions == "sequence":
+                await self._numbered.write(self._plan.sizes)
             elif self._plan.conditions == "routed":
                 await self._router.write(self._new(self._plan.sizes[0]))
             else:

@@ -29,7 +29,7 @@ from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import AdminLog, Incarnations
 from tests.sim.oracle.log_history import Sent, payload_of
 from tests.sim.topics.brokers import TOPIC
-from tests.sim.topics.clients import _append, note_read
+from tests.sim.topics.clients import _append, _noted, note_read
 from tests.sim.topics.reads import READ_BYTES, look_at_tail
 
 WAIT_MS = 150
@@ -55,6 +55,7 @@ class Edge:
         if int(number) != partition or instance.partition != partition:
             log.violate(16, f"it is served from the list of partition {number}")
         look_at_tail(log, instance)
+        log.state.cursors()  # what has become durable since is judged now
         return instance, log
 
     # -- appends ---------------------------------------------------------------------------------
@@ -75,7 +76,15 @@ class Edge:
             sent.removes = want.removes
             sent.conditions = want.conditions  # another token, of the same messages
             log.attempted(sent)
+            tried = None
+            if log.producer_limit is not None:
+                rows = len(sent.payloads)
+                tried = log.producer_limit.tried(
+                    sent.conditions.sequences, rows, instance.tail_offset
+                )
             future = _append(instance, sent)
+            if tried is not None:
+                future.add_done_callback(partial(_noted, tried))
             began_s = asyncio.get_running_loop().time()
             future.add_done_callback(
                 partial(self._answered, log, sent, want.conditions, instance, began_s)
@@ -100,6 +109,7 @@ class Edge:
         now_s = asyncio.get_running_loop().time()
         if error is not None:
             log.refused(sent, error)
+            log.check_refusal(error)
             wrong = log.access.refused(conditions, error, began_s, now_s)
             if wrong is not None:
                 log.violate(25, wrong)
@@ -306,7 +316,8 @@ class Edge:
 def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, previous: int = 0) -> None:
     """The view holds the newest message of every key, and all without one. A removal is in
     the first view alone that has read it: in this one, if it is not below the ``previous`` horizon.
-    Some messages below the horizon were reported to no client; their senders are known."""
+    Some messages below the horizon were reported to no client; their senders are known. Of a key
+    whose newest message was lost to the view, it may have an older one, or none."""
     log.counts["views read"] += 1
     for offset, payload in found.items():
         log.seen(offset, (payload,), "the view")
@@ -317,8 +328,23 @@ def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, previous: i
             continue
         if sent.key is not None:
             newest[sent.key] = offset
-        elif offset not in found:
+        elif offset not in found and offset not in log.lost_to_view:
             log.violate(24, f"{offset} has no key and is not in the view below {horizon}")
+    keys = _keys_of(log, found)
+    removed = {key for key, offset in newest.items() if offset < previous and _removes(log, offset)}
+    wanted = {key: offset for key, offset in newest.items() if key not in removed}
+    untold = {key for key in wanted if key not in keys} & _perhaps_removed(log)
+    lost = {key for key, offset in newest.items() if offset in log.lost_to_view}
+    untold |= lost
+    log.counts["keys lost to a view"] += len(lost)
+    told = {key: offset for key, offset in keys.items() if key not in untold}
+    if told != {key: offset for key, offset in wanted.items() if key not in untold}:
+        log.violate(24, f"the view from {previous} to {horizon} has {keys}, newest are {wanted}")
+    log.counts["keys removed"] += len(removed)
+
+
+def _keys_of(log: AdminLog, found: dict[int, bytes]) -> dict[bytes, int]:
+    """Return where the view has each key, once."""
     keys: dict[bytes, int] = {}
     for offset in sorted(found):
         sent = log.sent.get(found[offset])
@@ -328,12 +354,7 @@ def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, previous: i
             log.violate(24, f"the view has {keys[sent.key]} and {offset} of {sent.key!r}")
         elif sent.key is not None:
             keys[sent.key] = offset
-    removed = {key for key, offset in newest.items() if offset < previous and _removes(log, offset)}
-    wanted = {key: offset for key, offset in newest.items() if key not in removed}
-    untold = {key for key in wanted if key not in keys} & _perhaps_removed(log)
-    if keys != {key: offset for key, offset in wanted.items() if key not in untold}:
-        log.violate(24, f"the view from {previous} to {horizon} has {keys}, newest are {wanted}")
-    log.counts["keys removed"] += len(removed)
+    return keys
 
 
 def _removes(log: AdminLog, offset: int) -> bool:

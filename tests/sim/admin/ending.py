@@ -17,14 +17,15 @@ from fencelog.broker.registry.topic_deletion import LOGS_PATH
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.admin.clients import AdminClients
-from tests.sim.admin.operator import Operator
+from tests.sim.admin.operator import NO_QUOTA, Operator
 from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
-from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.cursor_history import CursorHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import AdminLog
 from tests.sim.oracle.log_history import Sent
+from tests.sim.oracle.state_watch import DurableCursor
 from tests.sim.plan.admin_plan import AdminPlan
 from tests.sim.topics.brokers import TOPIC, BrokerMachine
 from tests.sim.topics.ending import CLIENTS_S, READ_MESSAGES, SERVE_S, STEP_S, end_brokers
@@ -73,6 +74,9 @@ class AdminEnding:
             await self._history.within(time_s, what, z1.spawn(work).done)
 
         await within("there is a topic", self._have_topic())
+        topic = self._incarnations.living
+        if topic is not None and self._incarnations.has_quota(topic.topic_id):
+            await within("no quota keeps appends out", self._lift_quota())
         logs = self._incarnations.living_logs
         for log in logs:
             await within(f"partition {log.partition} is free", self._free(log))
@@ -103,6 +107,10 @@ class AdminEnding:
         while self._incarnations.living is None:
             await self._asking.ask(partial(self._operator.create, config))
             await asyncio.sleep(STEP_S)
+
+    async def _lift_quota(self) -> None:
+        """What subscriptions have before them keeps nobody from appending."""
+        await self._until(partial(self._operator.update, dict(NO_QUOTA), None))
 
     async def _free(self, log: AdminLog) -> None:
         """Shut the exclusive producer out, so that others may append."""
@@ -170,18 +178,23 @@ class AdminEnding:
             await asyncio.sleep(STEP_S)
 
     async def _drain(self, log: AdminLog) -> None:
-        """Every subscription sees all that it was promised."""
+        """Every subscription sees all that it was promised and has not acknowledged."""
         topic = self._incarnations.living
-        for name in sorted(topic.subscriptions) if topic else ():
-            info = topic.subscriptions[name].info if topic else None
-            cursor = log.cursor(info.subscription_id if info else "", name)
-            consume = partial(self._clients.groups.consume, name, "z", log.partition, 100, 0.0)
+        registered = topic.subscriptions if topic else {}
+        for name in sorted(registered):
+            info = registered[name].info
+            cursor = log.cursor(info.subscription_id, name)
+            consume = partial(
+                self._clients.groups.consume, name, "z", log.partition, 100, 0.0, True
+            )
             await drain(
                 log,
                 cursor,
+                partial(_durable, log, info.subscription_id),
                 partial(self._until, consume),
                 partial(self._has_backlog, log, cursor),
             )
+        log.check_begun()
 
     async def _has_backlog(self, log: AdminLog, cursor: CursorHistory) -> bool:
         async def backlog(broker: Broker) -> int:
@@ -201,8 +214,9 @@ class AdminEnding:
         if log.known_end > log.start_offset:
             await self._until(ask)
             read = partial(self._edge.read_view, log.partition)
-            while not await self._until(read):  # noqa: ASYNC110 - each turn asks a broker
+            while not await self._until(read) or max(log.horizons, default=0) < log.known_end:
                 await asyncio.sleep(STEP_S)
+                await self._until(ask)
 
     async def _sweep(self) -> None:
         while left := self._left():
@@ -269,18 +283,29 @@ class AdminEnding:
 async def drain(
     log: AdminLog,
     cursor: CursorHistory,
+    durable: Callable[[], DurableCursor | None],
     consume: Callable[[], Awaitable[int]],
     has_backlog: Callable[[], Awaitable[bool]],
 ) -> None:
-    """Consume until a subscription has seen all that it was promised."""
-    while cursor.missed(log.known_end):
+    """Consume until a subscription has no backlog: all that it was promised has come, again if it
+    was not acknowledged before."""
+    before, possible = durable(), cursor.possible
+    before = None if before is None else before.copy()
+    cursor.since.clear()
+    while True:
+        # What a request gave that did not learn what became of its acknowledgement has come, too:
+        # it comes before the one that gave nothing, in the same call.
         if await consume() or await has_backlog():
             continue
-        # What a request gave that did not learn what became of its acknowledgement is seen: it
-        # comes before the one that gave nothing, in the same call.
-        if missed := cursor.missed(log.known_end):
-            log.violate(18, f"{cursor.name} has never seen {missed[:5]}, and has all")
-        break
+        now = durable()
+        if now is not None and now.acked_to >= log.known_end:
+            break
+    if missed := cursor.missed(log.known_end, before, possible):
+        log.violate(18, f"{cursor.name} has not seen {missed[:5]} again, and has all")
+
+
+def _durable(log: AdminLog, subscription_id: str) -> DurableCursor | None:
+    return log.state.cursors().get(subscription_id)
 
 
 def _children(children: Callable[[str], list[str]], path: str) -> list[str]:

@@ -40,6 +40,25 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"publish_messages_per_s": 500},
 )
 
+NO_QUOTA: dict[str, Any] = {"backlog_quota_bytes": None, "backlog_quota_ms": None}
+LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
+    "settings, age": ({"ttl_ms": 100}, {"ttl_ms": 300}, {"ttl_ms": None}),
+    "settings, quota": (
+        {"backlog_quota_bytes": 300, "backlog_action": "evict"},
+        {"backlog_quota_ms": 200, "backlog_action": "evict"},
+        NO_QUOTA,
+    ),
+    "settings, full": (
+        {"backlog_quota_bytes": 600, "backlog_action": "refuse"},
+        {"backlog_quota_ms": 300, "backlog_action": "refuse"},
+        {"backlog_quota_bytes": 600, "backlog_action": "hold"},
+        NO_QUOTA,
+    ),
+    "settings, producers": tuple({"max_producers": most} for most in (1, 2, 2, 3, 50)),
+    "settings, view": tuple({"compaction_ms": each} for each in (100, 400, None, None)),
+}
+"""The settings that steps of these kinds change."""
+
 
 def token_of(step: AdminStep) -> str | None:
     """Return the fencing token of a step; None: it takes the token away."""
@@ -135,11 +154,14 @@ class Operator:
         edge, groups, size = self._edge, self._clients.groups, step.size
         match step.kind:
             case "settings":
-                await self._update(dict(SETTINGS[int(size * len(SETTINGS))]), None, broker)
+                await self.update(dict(SETTINGS[int(size * len(SETTINGS))]), None, broker)
+            case kind if kind in LIMITS:
+                changes = LIMITS[kind]
+                await self.update(dict(changes[int(size * len(changes))]), None, broker)
             case "grow":
                 has = (await broker.topic(TOPIC)).config.partitions
                 if has < MAX_PARTITIONS:
-                    await self._update({}, has + 1, broker)
+                    await self.update({}, has + 1, broker)
             case "create":
                 config = TopicConfig(1 + int(size * 2), self._plan.overrides)
                 await self.create(config, broker)
@@ -176,7 +198,7 @@ class Operator:
             case "unload":
                 await broker.unload(TOPIC, step.partition)
 
-    async def _update(
+    async def update(
         self, changes: dict[str, Any], partitions: int | None, broker: Broker
     ) -> TopicInfo:
         """Confirmed: the topic with this id had exactly these settings."""

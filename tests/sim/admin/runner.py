@@ -5,6 +5,10 @@
    equals the naive one                                    oracle/incarnations.py, admin/edge.py
 26 an append under an idempotency key that finds its partition is in one partition only, however
    often the topic grows                                   oracle/incarnations.py, admin/edge.py
+18 nothing counts as acknowledged without a request, unless a setting allows it; a cursor begins
+   where it has to                      oracle/incarnations.py, oracle/cursors/cursor_history.py
+17, 27 what is refused, or forgotten, is so by a limit that was set
+                    oracle/cursors/settings_history.py, oracle/limits/producer_bounds.py
 25 nothing is acknowledged under a token or a claim that is over           oracle/access_history.py
 """
 
@@ -23,10 +27,11 @@ from fencelog.broker.registry.topics import TopicConfig
 from tests.sim.admin.clients import AdminClients
 from tests.sim.admin.edge import Edge
 from tests.sim.admin.ending import AdminEnding
-from tests.sim.admin.operator import SETTINGS, Operator
+from tests.sim.admin.operator import LIMITS, SETTINGS, Operator
 from tests.sim.admin.routes import Routes
 from tests.sim.admin.subscriptions import Groups
 from tests.sim.engine.engine import Engine
+from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
@@ -66,7 +71,13 @@ class AdminPlay:
     async def run(self, faults: tuple[Fault, ...]) -> None:
         plan, history = self._plan, self.history
         moments, cluster = await serving_bookies(self._engine, plan, history)
-        incarnations = Incarnations(history, cluster.memory, SETTINGS)
+        incarnations = Incarnations(
+            history,
+            cluster.memory,
+            (*SETTINGS, *(change for changes in LIMITS.values() for change in changes)),
+            SimHost(self._engine, "oracle").now_us,
+            forgets=any(step.kind == "settings, producers" for step in plan.steps),
+        )
         ledger_lists = IncarnationLedgerLists(history, cluster.memory, incarnations)
         brokers: dict[str, BrokerMachine] = {}
         logs = [LogHistory(history, 0)]  # of what goes through the front doors

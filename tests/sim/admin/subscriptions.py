@@ -22,6 +22,7 @@ from fencelog.broker.registry.subscription_registry import RegisteredSubscriptio
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from tests.sim.admin.edge import Edge
+from tests.sim.oracle.incarnations import AdminLog
 from tests.sim.oracle.log_history import payload_of
 from tests.sim.topics.brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from tests.sim.topics.reads import READ_BYTES
@@ -68,9 +69,16 @@ class Groups:
         await self._lifecycle(broker).delete(await broker.topic(TOPIC), name)
 
     async def consume(
-        self, name: str, consumer: str, partition: int, count: int, thinks_s: float, broker: Broker
+        self,
+        name: str,
+        consumer: str,
+        partition: int,
+        count: int,
+        thinks_s: float,
+        acks: bool,
+        broker: Broker,
     ) -> int:
-        """Pull and acknowledge; how many messages."""
+        """Pull and, if it ``acks``, acknowledge; how many messages."""
         topic = await broker.topic(TOPIC)
         registered = await broker.subscriptions.find(topic.topic_id, name)
         instance, log = await self._edge.open(broker, partition % topic.config.partitions)
@@ -79,26 +87,43 @@ class Groups:
         subscriptions, info = instance.subscriptions, registered.info
         loop, epoch = asyncio.get_running_loop(), instance.epoch
         began_s = loop.time()
+        log.check_memory(info.subscription_id, instance)
         pulled = await subscriptions.pull(info, consumer, max_messages=count, max_bytes=READ_BYTES)
         for message in pulled:
             log.seen(message.offset, (payload_of(message.message),), "pulled")
         offsets = [message.offset for message in pulled]
+        log.counts["redeliveries to groups"] += len(cursor.delivered.intersection(offsets))
         again = cursor.handed_out(offsets, epoch, began_s)
         if again:
             log.violate(19, f"{name}: {again} were acknowledged, and are handed out again")
-        if not pulled:
-            return 0
+        if not pulled or not acks:
+            return len(pulled)
         await asyncio.sleep(thinks_s)
-        fresh = cursor.acknowledging(offsets)
+        number = cursor.acknowledging(offsets)
         try:
-            await subscriptions.ack(info, [message.ack_id for message in pulled])
+            result = await subscriptions.ack(info, [message.ack_id for message in pulled])
         except FencelogError as error:
             if error.code.effects is Effects.NONE:
-                cursor.refused(fresh)
+                cursor.refused(offsets, number)
+                log.counts["acknowledgements refused"] += 1
             raise
-        cursor.acknowledged_at(offsets, epoch, loop.time())
+        stale = {message.offset for message in pulled if message.ack_id in result.stale}
+        cursor.refused(stale, number)
+        confirmed = [offset for offset in offsets if offset not in stale]
+        cursor.acknowledged_at(confirmed, epoch, loop.time())
         log.counts["acknowledgements"] += 1
+        self._check_acked(log, info.subscription_id, confirmed)
+        log.check_memory(info.subscription_id, instance)
         return len(pulled)
+
+    def _check_acked(self, log: AdminLog, subscription_id: str, confirmed: list[int]) -> None:
+        """Check that what was confirmed just now is durable (19); of a deleted topic nothing is
+        followed any more."""
+        if not self._edge.incarnations.is_living(log.topic_id):
+            return
+        cursor, durable = log.cursor(subscription_id), log.state.cursors().get(subscription_id)
+        if missing := cursor.not_durable(confirmed, durable):
+            log.violate(19, f"{cursor.name}: acks of {missing[:5]} are confirmed, and not durable")
 
     # -- the service -----------------------------------------------------------------------------
 

@@ -96,6 +96,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_reads.DENIED,
     *mutants_broker_letters.MUTANTS,
     *mutants_deliveries.MUTANTS,
+    *mutants_deliveries.NOT_AGAIN,
     *mutants_order.MUTANTS,
     *mutants_forwards.MUTANTS,
     *mutants_forwards.CHANGES,

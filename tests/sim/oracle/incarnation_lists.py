@@ -65,14 +65,18 @@ class IncarnationLedgerLists(LedgerListWatch):
             log.violate(16, f"{path} is marked deleted, and its topic is not")
         if before is not None and before.deleted:
             log.violate(16, f"{path} was changed after it was marked deleted")
+        log.state.cursors()  # what was acknowledged before is judged by the list of before
         log.listed |= now.ledgers
         log.is_rolling = sum(segment.sealed is None for segment in now.segments) > 1
         if is_living and not now.deleted:  # else it may have been made again, and be empty
             log.state.listed(now.state_ledger)
             log.check_access()
         if before is not None and not now.deleted:
+            horizon = 0 if now.compacted is None else now.compacted.end_offset
+            log.check_gone(now.start_offset, horizon)
             self._check(log, before, now)
             self._check_end(log, before, now)
+        log.segments = now.segments
         self.listed |= now.ledgers
         for ledger_id in sorted(now.ledgers & self.history.deleted):
             if not now.deleted:

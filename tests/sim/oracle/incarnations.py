@@ -8,12 +8,14 @@ of the instance that answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fencelog.broker.background.sweep import LOCK_PATH
+from fencelog.broker.ledger_list.ledger_list import Segment
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.registry.namespaces import TOPICS_PATH
 from fencelog.broker.registry.subscription_registry import (
@@ -22,11 +24,13 @@ from fencelog.broker.registry.subscription_registry import (
     decode_registered,
 )
 from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, decode_topic
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.oracle.access_history import AccessHistory
-from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.settings_history import SettingsHistory
 from tests.sim.oracle.history import History
+from tests.sim.oracle.limits.producer_bounds import ProducerBounds
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.topics.brokers import TOPIC
 
@@ -45,6 +49,19 @@ class AdminLog(LogHistory):
     """The confirmed end of the log, if it was terminated."""
     horizons: dict[int, int] = field(default_factory=dict)
     """The previous view's horizon, by the horizon of a compacted view."""
+    registered: dict[str, RegisteredSubscription] = field(default_factory=dict)
+    """All subscriptions that the topic has ever had, by id."""
+    not_begun: dict[str, int] = field(default_factory=dict)
+    """Where cursors were opened that had to begin where the log does, and it began lower."""
+    settings: SettingsHistory = field(default_factory=lambda: SettingsHistory(lambda: 0))
+    segments: tuple[Segment, ...] = ()
+    """Its ledgers, as the list has them."""
+    lost_to_view: set[int] = field(default_factory=set)
+    """Messages that went before the compacted view had them."""
+
+    def __post_init__(self) -> None:
+        LogHistory.__post_init__(self)
+        self.state.on_acked, self.state.on_opened = self._acked, self._opened
 
     def violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"{self.topic_id[:4]}/{self.partition}: {text}")
@@ -52,7 +69,7 @@ class AdminLog(LogHistory):
     def trimmed(self, offset: int) -> None:
         durable = self.state.cursors()
         for subscription_id, cursor in self.cursors.items():
-            needed = cursor.needed
+            needed = cursor.needed(offset)
             if needed is not None and offset > needed:
                 self.violate(20, f"trimmed to {offset}, {cursor.name} has to see {needed}")
             if subscription_id in durable and not cursor.is_dropped:
@@ -62,15 +79,87 @@ class AdminLog(LogHistory):
         self.counts["trims"] += 1
         self.start_offset = offset
 
+    def _acked(self, subscription_id: str, offsets: list[int]) -> None:
+        """Check that what has become durably acknowledged was so by a request (18)."""
+        cursor = self.cursor(subscription_id)
+        if wrong := cursor.unasked(offsets):
+            self.violate(18, f"{wrong[:5]} are acknowledged for {cursor.name}, nobody has asked")
+        for offset in offsets:
+            why = None if cursor.asked.get(offset) else self._why_lawful(offset)
+            if why is not None:
+                self.counts[why] += 1
+                cursor.ended.add(offset)
+
+    def _opened(self, subscription_id: str, offset: int) -> None:
+        """Check that a cursor which has become durable leaves nothing out (18)."""
+        cursor = self.cursor(subscription_id)
+        if cursor.is_dropped:
+            return
+        if wrong := cursor.passed(offset):
+            self.violate(18, f"{cursor.name} is opened at {offset}, it has to see {wrong[:5]}")
+        if self._begins_with_log(subscription_id) and offset > self.start_offset:
+            self.not_begun[subscription_id] = offset  # it may be about to be trimmed
+        cursor.protect(offset)
+
+    def _begins_with_log(self, subscription_id: str) -> bool:
+        registered = self.registered.get(subscription_id)
+        return registered is not None and (
+            registered.info.start == "earliest" or registered.partitions <= self.partition
+        )
+
+    def check_begun(self) -> None:
+        """Check, once nothing is on its way, that cursors which had to begin where the log does
+        left nothing of it out (18)."""
+        for subscription_id, offset in self.not_begun.items():
+            cursor = self.cursor(subscription_id)
+            if wrong := cursor.unasked(range(self.start_offset, offset)):
+                self.violate(18, f"{cursor.name} began at {offset}, nobody acknowledged {wrong}")
+
+    def check_memory(self, subscription_id: str, instance: PartitionLog) -> None:
+        """Check that an owner counts nothing as acknowledged that nobody may have (18)."""
+        cursor, tables = self.cursor(subscription_id), instance.subscriptions
+        found = tables._cursors.find(subscription_id)
+        if found is None or cursor.begin is None:
+            return
+        first = max(cursor.begin, instance.earliest_offset)
+        acked = [offset for offset in range(first, found.acks.end) if offset in found.acks]
+        if wrong := cursor.unasked(acked):
+            self.violate(18, f"{wrong[:5]} count as acknowledged for {cursor.name}")
+
+    def check_gone(self, start: int, horizon: int) -> None:
+        """Check, before it begins there, that it loses nothing that a view which is kept up does
+        not have: that ends at the horizon (24)."""
+        gone = range(max(horizon, self.start_offset), start)
+        if gone and not self.settings.may_lack_view:
+            self.violate(24, f"trimmed to {start}, the compacted view ends at {horizon}")
+        self.lost_to_view.update(gone)
+
+    def _why_lawful(self, offset: int) -> str | None:
+        return self.settings.why_acknowledged(self, self.segments, offset)
+
+    def _is_lawful(self, offset: int) -> bool:
+        return self._why_lawful(offset) is not None
+
+    def check_refusal(self, error: FencelogError) -> None:
+        """Check that an append was kept out by a quota only if a backlog may be over it (27)."""
+        if error.code is not ErrorCode.BACKLOG_QUOTA_EXCEEDED:
+            return
+        self.counts["appends over quota"] += 1
+        if not (self.cursors and self.settings.may_refuse(self, self.segments)):
+            self.violate(27, "an append is refused for a quota, and no backlog is over one")
+
     def check_access(self) -> None:
         """Check the durable access of the current topic; the lists of others are not followed."""
         wrong = self.access.check_durable(self.state.access())
         if wrong is not None:
             self.violate(25, wrong)
 
-    def cursor(self, subscription_id: str, name: str) -> CursorHistory:
+    def cursor(self, subscription_id: str, name: str = "") -> CursorHistory:
         if subscription_id not in self.cursors:
-            cursor = self.cursors[subscription_id] = CursorHistory(name)
+            if not name and subscription_id in self.registered:
+                name = self.registered[subscription_id].info.name
+            cursor = self.cursors[subscription_id] = CursorHistory(name or subscription_id)
+            cursor.lawful = self._is_lawful
             if subscription_id in self.state.may_be_dropped:
                 cursor.drop()  # before anything was noted of this partition
         return self.cursors[subscription_id]
@@ -93,9 +182,19 @@ class Incarnations:
     """Made before anything is created."""
 
     def __init__(
-        self, history: History, cluster: MemoryCluster, changes: Sequence[Mapping[str, Any]] = ()
+        self,
+        history: History,
+        cluster: MemoryCluster,
+        changes: Sequence[Mapping[str, Any]] = (),
+        now_us: Callable[[], int] = lambda: 0,
+        *,
+        forgets: bool = False,
     ) -> None:
-        """``changes``: of settings, each of which somebody may make."""
+        """``changes``: of settings, each of which somebody may make; ``now_us``: the brokers'
+        clocks; ``forgets``: partitions may forget producers."""
+        self._now_us = now_us
+        self._forgets = forgets
+        self._settings: dict[str, SettingsHistory] = {}
         self.changes = changes
         self.history = history
         self._cluster = cluster
@@ -103,6 +202,7 @@ class Incarnations:
         self.living: Incarnation | None = None
         self._ended: set[str] = set()
         self.logs: dict[tuple[str, int], AdminLog] = {}
+        self._registered: dict[str, dict[str, RegisteredSubscription]] = {}
         cluster.subscribe(self._changed)
 
     def has_had_subscriptions(self, topic_id: str) -> bool:
@@ -114,9 +214,25 @@ class Incarnations:
         key = (topic_id, partition)
         if key not in self.logs:
             log = self.logs[key] = AdminLog(self.history, partition, topic_id=topic_id)
+            log.registered = self._registered.setdefault(topic_id, {})
+            settings = log.settings = self._settings_of(topic_id)
+            if self._forgets:
+                log.producer_limit = ProducerBounds(
+                    0, log.violate, [], lambda: settings.least_producers, self._count
+                )
             if topic_id in self.all:
                 log.state.may_be_dropped |= self.all[topic_id].dropped
         return self.logs[key]
+
+    def _settings_of(self, topic_id: str) -> SettingsHistory:
+        return self._settings.setdefault(topic_id, SettingsHistory(self._now_us))
+
+    def has_quota(self, topic_id: str) -> bool:
+        """Tell whether the topic has a quota that may keep appends out."""
+        return self._settings_of(topic_id).has_quota
+
+    def _count(self, what: str) -> None:
+        self.history.counts[what] += 1
 
     def is_living(self, topic_id: str) -> bool:
         return self.living is not None and self.living.topic_id == topic_id
@@ -200,6 +316,7 @@ class Incarnations:
             self._grown(now, info.config.partitions)
         now.partitions = max(now.partitions, info.config.partitions)
         now.configs.append(info.config)
+        self._settings_of(info.topic_id).became(info.config)
         self.living = now
 
     def _check_change(self, before: TopicConfig, after: TopicConfig) -> None:
@@ -238,5 +355,7 @@ class Incarnations:
                     log.state.may_be_dropped |= topic.dropped
             return
         topic.subscriptions[name] = registered
+        ids = self._registered.setdefault(topic_id, {})
+        ids[registered.info.subscription_id] = registered
         self.history.counts["subscriptions made"] += 1
         self.history.on_event("registered")

@@ -17,6 +17,7 @@ from tests.sim.oracle.durable_access import DurableAccess
 from tests.sim.oracle.history import History
 
 Acked = Callable[[str, list[int]], None]
+Opened = Callable[[str, int], None]
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class StateWatch:
         self.may_be_dropped: set[str] = set()
         """Subscriptions that somebody has begun to delete."""
         self.on_acked: Acked = lambda subscription_id, offsets: None
+        self.on_opened: Opened = lambda subscription_id, offset: None
+        """Told of each cursor that has become durable, and where it begins."""
         self.rewinds_to: Callable[[], int] | None = None
         """Gives the end of the log that the next owner finds, where that may lie below what the
         ledger says: the metadata came from a backup."""
@@ -108,6 +111,10 @@ class StateWatch:
                         19, f"state ledger {ledger_id} begins without the acks of {missing[:5]}"
                     )
                 self.on_acked(subscription_id, now.beyond(previous))
+        for subscription_id, now in self._cursors.items():
+            if subscription_id not in before:
+                self.on_opened(subscription_id, now.acked_to)
+                self.on_acked(subscription_id, sorted(now.above))
 
     def taken_over(self, epoch: int) -> None:
         """A new owner, which has read the state log to its end."""
@@ -140,9 +147,14 @@ class StateWatch:
             payload = ledger.payloads[self._next_entry]
             self._next_entry += 1
             for event in _events(payload):
+                known = len(self._cursors)
                 acked = self._apply(event)
-                if acked and not is_new and self.rewinds_to is None:
+                if is_new or self.rewinds_to is not None:
+                    continue
+                if acked:
                     self.on_acked(event[1], acked)
+                if len(self._cursors) > known:
+                    self.on_opened(event[1], event[2])
 
     def _apply(self, event: list[Any]) -> list[int]:
         """Return what it acknowledges."""

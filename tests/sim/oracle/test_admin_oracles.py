@@ -1,5 +1,5 @@
 """The verdicts of the administration oracles on histories made by hand: incarnations, who may
-append, of cursors, of compacted views."""
+append, of compacted views. Of cursors: ``oracle/cursors/test_cursor_oracles.py``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.admin.edge import check_view
-from tests.sim.admin.ending import drain
 from tests.sim.oracle.access_history import AccessHistory, Change, Held
-from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.cursors.settings_history import LATE_US, SettingsHistory
 from tests.sim.oracle.durable_access import DurableAccess
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import TOPIC_PATH, AdminLog, Incarnations
 from tests.sim.oracle.log_history import payload_of
-from tests.sim.oracle.state_watch import DurableCursor
 from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
 from tests.sim.plan.admin_plan import STEPS
 from tests.sim.plan.topic_forwards import CUT_ANSWERS, HTTP_TARGETS
@@ -136,33 +134,8 @@ def test_a_partition_that_is_heard_of_late_owes_nothing_to_what_was_deleted() ->
         cursor = registry.seen.log("one", partition).cursor("00", "s")
         cursor.protect(0)
         assert cursor.is_dropped
-        assert cursor.needed is None
+        assert cursor.needed(3) is None
     assert not registry.seen.log("one", 1).cursor("01", "s").is_dropped
-
-
-async def test_what_was_given_and_perhaps_acknowledged_counts_as_seen() -> None:
-    history = History()
-    log = AdminLog(history, 0, topic_id="one")
-    log.known_end = 3
-    cursor = log.cursor("00", "s")
-    cursor.protect(0)
-
-    async def repeated() -> int:
-        """The first answer was lost, the second one is: nothing is left."""
-        cursor.handed_out(range(3), 1, 0.0)
-        return 0
-
-    async def nothing() -> int:
-        return 0
-
-    async def no_backlog() -> bool:
-        return False
-
-    await drain(log, cursor, repeated, no_backlog)
-    assert history.violations == []
-    log.known_end = 5
-    await drain(log, cursor, nothing, no_backlog)
-    assert "s has never seen [3, 4], and has all" in history.violations[0]
 
 
 def test_lists_of_topics_that_are_gone() -> None:
@@ -326,56 +299,7 @@ def test_a_state_ledger_that_forgets_who_is_shut_out_is_seen() -> None:
     assert list(now.forgotten(previous)) == []
 
 
-def test_a_cursor_that_is_dropped_without_a_deletion_is_seen() -> None:
-    log = AdminLog(History(), 0)
-    log.state._cursors["00"] = DurableCursor(0)
-    log.state._cursors["01"] = DurableCursor(0)
-    log.state.may_be_dropped.add("01")
-    for subscription_id in ("01", "00", "00"):
-        log.state._apply(["cursor_dropped", subscription_id])
-    (violation,) = log.history.violations
-    assert "cursor 00 is dropped, its subscription is not deleted" in violation
-
-
-# -- cursors, views, plans -------------------------------------------------------------------------
-
-
-def test_what_is_trimmed_by_an_acknowledgement_that_is_not_durable_is_seen() -> None:
-    log = AdminLog(History(), 0)
-    log.state._cursors["b"] = DurableCursor(2, 0)
-    cursor = log.cursor("b", "s")
-    cursor.protect(0)
-    cursor.acknowledging(range(4))  # of unknown outcome
-    log.trimmed(2)
-    assert log.history.violations == []
-    log.trimmed(3)
-    assert "20: /0: trimmed to 3, s has acked to 2" in log.history.violations[0]
-    cursor.drop()
-    log.trimmed(4)
-    assert len(log.history.violations) == 1
-
-
-def test_a_cursor_sees_all_from_where_it_began() -> None:
-    def state(end: int) -> tuple[int | None, list[int]]:
-        return cursor.needed, cursor.missed(end)
-
-    cursor = CursorHistory("s")
-    assert state(3) == (None, [])
-    cursor.protect(1)
-    cursor.protect(9)  # promised is promised
-    assert state(3) == (1, [1, 2])
-    assert cursor.handed_out([1, 2], 1, 0.0) == []
-    fresh = cursor.acknowledging([1, 2])
-    assert state(3) == (3, [])
-    cursor.refused(fresh)
-    assert state(3) == (1, [])
-    cursor.acknowledged_at([1], 2, 5.0)
-    assert cursor.handed_out([1], 2, 6.0) == [1]
-    assert cursor.handed_out([1], 1, 6.0) == []  # an owner that does not know of it
-    assert cursor.handed_out([1], 2, 4.0) == []
-    cursor.drop()
-    assert state(9) == (None, [])
-    assert cursor.handed_out([1], 2, 6.0) == []  # opened once more, by a registry that lags
+# -- views, plans ----------------------------------------------------------------------------------
 
 
 def test_a_view_is_the_newest_of_every_key_and_all_without_one() -> None:
@@ -413,6 +337,40 @@ def test_a_view_shows_a_removal_once() -> None:
     assert "has {}, newest are {b'k': 1}" in view(previous=1)[0]
     assert "has {b'k': 1}, newest are {}" in view(1, previous=2)[0]
     assert "has {b'k': 0}" in view(0, previous=2)[0]
+
+
+def test_a_view_lacks_only_what_was_lost_to_it() -> None:
+    def view(*offsets: int, lost: tuple[int, ...] = ()) -> list[str]:
+        log = AdminLog(History(), 0)
+        for offset, key in enumerate((b"k", None, b"k", b"j")):
+            log.new(b"%d" % offset, is_batch=False, key=key)
+            log.seen(offset, (b"%d" % offset,), "read")
+        log.lost_to_view.update(lost)
+        check_view(log, {offset: b"%d" % offset for offset in offsets}, 4)
+        return log.history.violations
+
+    assert view(0, 3, lost=(1, 2)) == view(3, lost=(1, 2)) == []
+    assert "1 has no key" in view(0, 3, lost=(2,))[0]
+    assert "has {b'k': 0, b'j': 3}" in view(0, 3, lost=(1,))[0]
+
+
+def test_what_goes_before_the_view_has_it_is_seen_where_one_is_kept_up() -> None:
+    now_us = 0
+    log = AdminLog(History(), 0)
+    log.settings = SettingsHistory(lambda: now_us)
+    log.settings.became(TopicConfig(1, {}))
+    log.check_gone(2, 1)
+    assert log.lost_to_view == {1}
+    log.trimmed(2)
+    log.settings.became(TopicConfig(1, {"compaction_ms": 100}))
+    log.check_gone(3, 2)  # not every owner has heard
+    now_us = LATE_US + 1
+    log.check_gone(4, 4)
+    log.check_gone(1, 0)  # it is gone already
+    assert log.history.violations == []
+    log.check_gone(4, 3)
+    assert "trimmed to 4, the compacted view ends at 3" in log.history.violations[0]
+    assert log.lost_to_view == {1, 2, 3}
 
 
 def test_an_empty_message_is_told_by_its_name() -> None:

@@ -170,6 +170,7 @@ class _Draw:
             random.randint(0, 500),
             random.choice(self._story.pulls),
             random.choice((1, 30)),
+            self._story.leaves,
         )
 
     def _steps(self) -> list[AdminStep]:

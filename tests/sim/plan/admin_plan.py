@@ -25,6 +25,11 @@ STEPS = (
     "create",
     "grow",
     "settings",
+    "settings, age",
+    "settings, quota",
+    "settings, full",
+    "settings, producers",
+    "settings, view",
     "subscribe",
     "subscribe, die",
     "unsubscribe",
@@ -39,10 +44,10 @@ STEPS = (
     "unload",
 )
 """The steps of an operator. ``recreate``: delete the topic, then create one of its name;
-``subscribe, die``: the broker dies when it has registered the subscription, before there is a
-cursor; ``unsubscribe, unheard``: the delete does not reach the metadata store, without notice;
-``fence, newest``: at the broker that has taken the log over last; ``sweep, held``: the sweep's
-listing of the ids of topics takes long."""
+``settings, …``: of these alone (``admin/operator.py``); ``subscribe, die``: the broker dies when it
+has registered the subscription, before there is a cursor; ``unsubscribe, unheard``: the delete does
+not reach the metadata store, without notice; ``fence, newest``: at the broker that has taken the
+log over last; ``sweep, held``: the sweep's listing of the ids of topics takes long."""
 
 ADMIN_EVENTS = (
     "deleting",
@@ -72,12 +77,13 @@ class AdminStep:
 
 @dataclass(frozen=True, slots=True)
 class WriterPlan:
-    """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``routed``: likewise,
-    now and later, to the partition that the key finds; ``claim``: it holds the partition while it
-    writes. ``releases``: how often it gives the partition up after it has written; ``removes``: …
-    it removes a key instead of giving it a message; ``strays``: … it goes to an owner that was
-    replaced, and otherwise to the newest one; ``insists``: … it sends again, by a claim that may be
-    over, what was not written, and what was."""
+    """``conditions``: ``none``; ``sequence``: by sequence numbers, until all is there; ``key``:
+    sent again under an idempotency key; ``routed``: likewise, now and later, to the partition that
+    the key finds; ``claim``: it holds the partition while it writes. ``releases``: how often it
+    gives the partition up after it has written; ``removes``: … it removes a key instead of giving
+    it a message; ``strays``: … it goes to an owner that was replaced, and otherwise to the newest
+    one; ``insists``: … it sends again, by a claim that may be over, what was not written, and what
+    was."""
 
     machine: str
     partition: int
@@ -93,13 +99,15 @@ class WriterPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A subscription, under its name in whichever incarnation of the topic, and its consumer."""
+    """A subscription, under its name in whichever incarnation of the topic, and its consumer.
+    ``leaves``: how often that acknowledges nothing of what it got."""
 
     name: str
     start: Start
     starts_ms: int
     pulls: int
     thinks_ms: int
+    leaves: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,6 +274,95 @@ FORGOTTEN = Story(
 )
 """More producers claim a partition than it remembers, and those that were followed insist."""
 
+CONSUMED = Story(
+    first=("subscribe", "subscribe", "subscribe"),
+    steps=("subscribe", "subscribe", "unsubscribe", "grow", *("unload",) * 6, "trim", "trim"),
+    step_counts=(8, 12),
+    events=("registered", "grown", *("append ack",) * 4, *("takeover",) * 2),
+    groups=(2, 3),
+    retention=0.3,
+    usurpers=(0, 1, 2),
+    faults=(*("kill broker",) * 3, "pause broker", "cut off", "slow bookie", "answers lost"),
+    fault_counts=(1, 2, 3),
+    pauses_ms=(20, 60),
+    writers=(2, 3),
+    pulls=(2, 5, 10),
+    lengths_ms=(2_500, 3_500),
+    delays_ms=(0, 5, 20, 100),
+    writes_elsewhere=0.5,
+    leaves=0.3,
+)
+"""Subscriptions are created, deleted and consumed all the time, while owners are replaced: what is
+delivered is often not acknowledged, or nobody knows."""
+
+LIMITED = replace(
+    CONSUMED,
+    first=("subscribe", "subscribe", "settings, age", "settings, quota"),
+    steps=(*("settings, age",) * 3, *("settings, quota",) * 4, "subscribe", "grow", "unload"),
+    step_counts=(8, 12),
+    groups=(1, 2),
+    retention=0.5,
+    faults=("kill broker", "pause broker", "slow metadata", "metadata cut", "answers lost"),
+    fault_counts=(0, 1, 2),
+    usurpers=(0, 0, 1),
+    writers=(3, 4),
+    pulls=(0, 2, 5),
+)
+"""Time to live, and quotas that evict, come and go while subscriptions are behind."""
+
+FULL = replace(
+    LIMITED,
+    first=("subscribe", "subscribe", "settings, full", "settings, full"),
+    steps=(*("settings, full",) * 6, "subscribe", "unload"),
+    step_counts=(4, 6),
+    events=("registered", *("append ack",) * 4),
+    retention=0.0,
+    early=0.7,
+    pauses_ms=(100, 200),
+    pulls=(0, 0, 2),
+)
+"""Quotas that keep appends out come and go while subscriptions are behind."""
+
+FEW = Story(
+    first=("settings, producers", "settings, producers", "settings, view"),
+    steps=(*("settings, producers",) * 4, *("settings, view",) * 3, "unload", "unload", "compact"),
+    step_counts=(8, 10),
+    events=(*("append ack",) * 4, "takeover", "rolling"),
+    conditions=("sequence",),
+    groups=(0,),
+    retention=0.0,
+    compacts=True,
+    usurpers=(0, 1),
+    faults=("kill broker", "pause broker", "slow metadata", "answers lost"),
+    fault_counts=(0, 1, 2),
+    rolls=(5, 20),
+    pauses_ms=(40, 100),
+    writers=(4, 5),
+    lengths_ms=(2_500, 3_500),
+    partitions=(1,),
+    writes_elsewhere=0.0,
+    steps_elsewhere=0.0,
+)
+"""Partitions remember so few producers with sequence numbers that some are forgotten, and the
+compacted view is kept up now and then."""
+
+VIEWED = replace(
+    BEHIND,
+    first=("settings, view", "settings, view"),
+    steps=(*("settings, view",) * 6, "compact", "unload", "grow"),
+    step_counts=(8, 10),
+    events=(*("append ack",) * 4, "rolling", "takeover"),
+    groups=(0,),
+    usurpers=(0, 1),
+    faults=("kill broker", "pause broker", "slow metadata", "answers lost"),
+    fault_counts=(0, 1, 2),
+    pauses_ms=(40, 100),
+    compaction_ms=(100, 400),
+    early=0.6,
+)
+"""Little is retained, and the compacted view is kept up now and then: some messages go before it
+has them."""
+
 STAGED = (
     (40, 12, FORGOTTEN),
     (80, 8, FORGOTTEN),
@@ -289,5 +378,16 @@ STAGED = (
     (80, 36, UNAWARE),
     (160, 24, POSTED),
     (160, 104, ENDED),
+    (120, 16, CONSUMED),
+    (120, 72, CONSUMED),
+    (160, 32, LIMITED),
+    (160, 108, LIMITED),
+    (160, 132, LIMITED),
+    (80, 56, FULL),
+    (160, 36, FEW),
+    (160, 68, FEW),
+    (160, 112, VIEWED),
+    (160, 128, VIEWED),
+    (160, 148, VIEWED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -74,6 +74,8 @@ class Story:
     """How often a writer gives the partition up after it has written."""
     insists: float = 0.0
     """How often a writer goes on by a claim that may be over."""
+    leaves: float = 0.0
+    """How often a consumer acknowledges nothing of what it got."""
     claimants: tuple[int | None, ...] = (None,)
     """The producers whose claims a partition remembers."""
     shapes: tuple[tuple[int, int, int], ...] = ((3, 3, 2), (3, 2, 2), (2, 2, 2))

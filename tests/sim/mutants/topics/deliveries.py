@@ -7,8 +7,12 @@ from tests.sim.mutants.mutation import Edit, Mutant
 ACCESS = "fencelog.broker.append.access_changes"
 BATCH = "fencelog.broker.subscriptions.batch"
 CURSOR_LOG = "fencelog.broker.subscriptions.cursors"
+CURSORS = "fencelog.broker.dispatch.cursor_core"
 FORMAT = "fencelog.ledgers.record_batch.format"
 ROWS = "fencelog.broker.read.rows"
+RECONCILER = "fencelog.broker.background.cursor_reconciler"
+STATE = "fencelog.broker.subscriptions.state"
+STATE_LOG = "fencelog.broker.ledger_list.state_log"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -35,6 +39,74 @@ MUTANTS: tuple[Mutant, ...] = (
                 "Subscriptions._leased",
                 "                and lease.delivery == ack_id.delivery\n",
                 "",
+            ),
+        ),
+    ),
+)
+
+NOT_AGAIN: tuple[Mutant, ...] = (
+    Mutant(
+        "what-was-leased-does-not-come-again",
+        "SEMANTICS.md, at least once",
+        "Messages count as acknowledged when the lease of their consumer ends.",
+        (
+            Edit(
+                STATE,
+                "SubscriptionState.refresh",
+                "            self.failed(expired)\n",
+                "            self.skip([(offset, offset + 1) for offset in expired])\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-more-is-acknowledged",
+        "SEMANTICS.md, at least once",
+        "An acknowledgement counts for the message behind its last one, too.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions.ack",
+                "ranges_of(offsets))",
+                "[(first, end + 1) for first, end in ranges_of(offsets)])",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-lost-acknowledgement-is-a-refusal",
+        "SEMANTICS.md, subscriptions",
+        "A change of a cursor that may be durable is told to have had no effect.",
+        (
+            Edit(
+                STATE_LOG,
+                "_state_unknown",
+                'ErrorCode.STATE_UNKNOWN, f"the change',
+                'ErrorCode.NO_OWNER, f"the change',
+            ),
+        ),
+    ),
+    Mutant(
+        "snapshot-closes-holes",
+        "SEMANTICS.md, at least once",
+        "A snapshot has a cursor's mark behind the last that was acknowledged.",
+        (
+            Edit(
+                CURSORS,
+                "Cursors.snapshot",
+                '["cursor", name, cursor.acks.acked_to,',
+                '["cursor", name, cursor.acks.end,',
+            ),
+        ),
+    ),
+    Mutant(
+        "a-missing-cursor-begins-at-the-tail",
+        "SEMANTICS.md, subscriptions",
+        "A cursor that its creator did not come to open misses what the log has by now.",
+        (
+            Edit(
+                RECONCILER,
+                "_begin_missing",
+                "await subscriptions.begin(registered)",
+                "await subscriptions.open(info, start_offset=1 << 40)",
             ),
         ),
     ),

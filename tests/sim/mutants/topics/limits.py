@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 DISPATCH = "fencelog.broker.dispatch.base"
+COMPACTION = "fencelog.broker.compaction.compaction"
 ADMISSION = "fencelog.broker.append.admission"
 MODE = "fencelog.broker.append.mode"
 PRODUCERS = "fencelog.broker.append.producer_table"
@@ -289,7 +290,63 @@ CLAIMS = (
     ),
 )
 
-MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES + CLAIMS
+CHANGED = (
+    Mutant(
+        "a-quota-that-is-gone-keeps-appends-out",
+        "SEMANTICS.md, quotas",
+        "What was over a quota stays so when there is no quota any more.",
+        (
+            Edit(
+                ADMISSION,
+                "Admission.over_quota",
+                "is_over and self._policy.has_backlog_quota and not self._closed",
+                "is_over and not self._closed",
+            ),
+        ),
+    ),
+    Mutant(
+        "evicted-instead-of-refused",
+        "SEMANTICS.md, quotas",
+        "A quota that holds or refuses appends acknowledges the oldest messages, too.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._check_quota",
+                "        if policy.backlog_action == BACKLOG_EVICT:\n",
+                "        if policy.backlog_action:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-producer-fewer-is-remembered",
+        "SEMANTICS.md, exactly once: max_producers",
+        "A partition forgets a producer as soon as it knows as many as it may.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable._forget_silent",
+                "len(self._producers) > self.policy.max_producers",
+                "len(self._producers) > max(1, self.policy.max_producers - 1)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-gap-ends-the-view",
+        "SEMANTICS.md, the compacted view",
+        "A view that was not kept up waits for messages that are gone.",
+        (
+            Edit(
+                COMPACTION,
+                "LogCompaction._pass",
+                "            begin = max(begin, previous.end_offset)\n",
+                "            begin = previous.end_offset\n",
+            ),
+        ),
+    ),
+)
+"""Mutants of limits, and of a view, that operators change."""
+
+MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN + RANGES + CLAIMS + CHANGED
 
 FORGOTTEN_BY_NAME = (
     Mutant(

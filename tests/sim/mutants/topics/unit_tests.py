@@ -27,6 +27,7 @@ TESTS = {
     ),
     "tests/broker/log/test_retention_core.py": ("retention-past-a-cursor",),
     "tests/broker/ledger_list/test_state_log.py": (
+        "a-lost-acknowledgement-is-a-refusal",
         "changed-after-the-end",
         "state-log-stops-for-good",
         "state-ledger-deleted-early",
@@ -38,6 +39,8 @@ TESTS = {
         "state-read-in-part",
     ),
     "tests/broker/subscriptions/test_subscriptions.py": (
+        "what-was-leased-does-not-come-again",
+        "one-more-is-acknowledged",
         "seek-keeps-old-ids",
         "confirmed-past-a-seek",
         "retention-by-acks-in-memory",
@@ -173,6 +176,7 @@ TESTS = {
         "attempts-count-as-appended",
     ),
     "tests/broker/append/test_producer_table.py": (
+        "one-producer-fewer-is-remembered",
         "known-before-keeps-its-place",
         "end-before-its-producers",
         "commit-ends-the-next-epoch",
@@ -197,6 +201,7 @@ TESTS = {
         "a-roll-releases-the-partition",
     ),
     "tests/broker/dispatch/test_cursor_core.py": (
+        "snapshot-closes-holes",
         "snapshot-without-holes",
         "generations-of-owners-meet",
     ),
@@ -211,6 +216,7 @@ TESTS = {
         "retention-before-the-view",
     ),
     "tests/broker/background/test_cursor_reconciler.py": (
+        "a-missing-cursor-begins-at-the-tail",
         "missing-cursor-never-opened",
         "dropped-as-a-lagging-server-says",
         "dropped-from-memory",
@@ -230,6 +236,7 @@ TESTS = {
         "gone-by-another-session",
     ),
     "tests/broker/compaction/test_compaction.py": (
+        "a-gap-ends-the-view",
         "view-without-the-former",
         "view-with-old-and-new",
         "removal-not-shown",
@@ -289,6 +296,8 @@ TESTS = {
     ),
     "tests/broker/background/test_missing_cursors.py": ("trimmed-before-cursors-are-complete",),
     "tests/broker/append/test_admission.py": (
+        "a-quota-that-is-gone-keeps-appends-out",
+        "evicted-instead-of-refused",
         "evicted-to-the-tail",
         "let-in-over-the-quota",
         "written-while-held",
