@@ -147,7 +147,7 @@ class Consumer:
             while self._goes_back and self._failure is None:
                 await self._go_back()
             if self._failure is None:
-                messages = await retry_idempotent(self._pull_once, timeout_s=None)
+                messages = await retry_idempotent(self._pull_once, timeout_s=None, passes=True)
                 self._held.update((message.ack_id, message.partition) for message in messages)
                 self._waiting.extend(messages)
         if self._failure is not None:

@@ -104,24 +104,34 @@ async def retry_at_least_once(request: Callable[[], Awaitable[T]]) -> T:
 
 
 async def retry_idempotent(
-    request: Callable[[], Awaitable[T]], *, timeout_s: float | None = RETRY_S
+    request: Callable[[], Awaitable[T]],
+    *,
+    timeout_s: float | None = RETRY_S,
+    passes: bool = False,
 ) -> T:
     """Return the answer to a request that is harmless to repeat, whatever its earlier outcomes.
 
     Transient errors are repeated with growing pauses, for ``timeout_s`` (None: without end), which
     begins anew after each pause that the service asks for. Raises an error that is not transient at
-    once, and otherwise the last error.
+    once, and otherwise the last error; that of an earlier attempt which may have taken effect, if
+    the last one certainly did not. ``passes``: what an attempt may have done passes by itself, and
+    nobody asks for it.
     """
     began = anyio.current_time()
     delay_s = _DELAYS_S[0]
+    unknown: FencelogError | None = None
     while True:
         try:
             return await request()
         except FencelogError as error:
+            if error.may_have_effect and not passes:
+                unknown = error
             asked_s = asked_pause_s(error)
             is_over = timeout_s is not None and anyio.current_time() - began > timeout_s
             if asked_s is None and (is_over or not is_transient(error)):
-                raise
+                if unknown is None or error.may_have_effect:
+                    raise
+                raise _in_doubt(unknown.code, error) from error
         if asked_s is not None:
             await anyio.sleep(asked_s)
             began = anyio.current_time()
@@ -153,8 +163,13 @@ def final_error(error: FencelogError, *, is_unknown: bool) -> FencelogError:
     lost."""
     if not is_unknown or error.code.effects is Effects.MAYBE:
         return error
+    return _in_doubt(ErrorCode.APPEND_UNKNOWN, error)
+
+
+def _in_doubt(code: ErrorCode, last: FencelogError) -> FencelogError:
+    done = "been written" if code is ErrorCode.APPEND_UNKNOWN else "taken effect"
     return FencelogError(
-        ErrorCode.APPEND_UNKNOWN,
-        f"an earlier attempt may have been written; the last one: {error.detail}",
-        last_code=error.code.slug,
+        code,
+        f"an earlier attempt may have {done}; the last one: {last.detail}",
+        last_code=last.code.slug,
     )

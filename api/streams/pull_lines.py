@@ -62,6 +62,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
                     lease_ms=options.lease_ms,
                 ),
                 timeout_s=None if options.follow else RETRY_S,
+                passes=True,
             )
             if not messages:
                 if options.follow:

@@ -56,8 +56,9 @@ class CookieRegistry:
     async def register(self, cookie: Cookie, held: StoredCookie) -> None:
         """Replace the cookie that was read, by compare-and-set. After a lost reply, the incarnation
         shows whether the write took effect. Raises METADATA_CONFLICT when another process was
-        faster."""
+        faster, METADATA_UNKNOWN if the write may have taken effect."""
         path, value = f"{COOKIES_PATH}/{cookie.bookie_id}", encode_cookie(cookie)
+        unknown: FencelogError | None = None
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if held.version is None:
@@ -65,7 +66,14 @@ class CookieRegistry:
                 else:
                     await self._store.set(path, value, held.version)
             except FencelogError as error:
-                now = await self._read_back(cookie.bookie_id, error)
+                if error.code is ErrorCode.METADATA_UNKNOWN:
+                    unknown = error
+                try:
+                    now = await self._read_back(cookie.bookie_id, error)
+                except FencelogError as refusal:
+                    if unknown is None:
+                        raise
+                    raise unknown from refusal
                 if now.registered.cookie == cookie:
                     return
                 if now.version != held.version:

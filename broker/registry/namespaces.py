@@ -112,7 +112,13 @@ class Namespaces:
         except FencelogError as error:
             if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
                 raise
-            found = await self._get(name)
+            try:
+                is_known = error.code is ErrorCode.METADATA_EXISTS
+                found = await (self._get if is_known else self._get_latest)(name)
+            except FencelogError as unread:
+                if is_known:
+                    raise
+                raise error from unread
             if found is None:
                 raise  # deleted meanwhile, or a create of unknown outcome: no answer is certain
         if found[0].overrides != overrides:
@@ -198,6 +204,13 @@ class Namespaces:
         if not shared.listeners and shared.watch is not None:
             shared.watch.close()
             del self._shared[name]
+
+    async def _get_latest(self, name: str) -> tuple[NamespaceInfo, Version] | None:
+        """Return the same as ``_get``, not older than this call. It costs the store a write."""
+        session_id = await catch_up(self._store)
+        found = await self._get(name)
+        check_session(self._store, session_id, f"find namespace {name}")
+        return found
 
     async def _get(self, name: str) -> tuple[NamespaceInfo, Version] | None:
         try:

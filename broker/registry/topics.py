@@ -76,8 +76,10 @@ class TopicRegistry:
         except FencelogError as error:
             if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
                 raise
+            # A new session's server may still show one that had this name before.
+            is_known = error.code is ErrorCode.METADATA_EXISTS
             try:
-                found = await self.get(name)
+                found = await (self.get if is_known else self._get_latest)(name)
             except FencelogError as missing:
                 # Deleted meanwhile, or a create of unknown outcome: no answer is certain.
                 raise error from missing
@@ -235,7 +237,13 @@ class TopicRegistry:
                 certain = error.code not in (*_MISSING, ErrorCode.METADATA_UNKNOWN)
                 if certain:
                     raise
-                if not await self._is_alive(info):
+                try:
+                    is_alive = await self._is_alive(info)
+                except FencelogError as unread:
+                    if not error.may_have_effect:
+                        raise
+                    raise error from unread
+                if not is_alive:
                     break
                 if error.code is not ErrorCode.METADATA_CONFLICT:
                     raise
@@ -274,6 +282,11 @@ class TopicRegistry:
             await self.deletion.delete_ledger_list(info.topic_id, partition)
             raise _not_found(info.name)
         return node
+
+    async def _get_latest(self, name: TopicName) -> TopicInfo:
+        """Return a topic, not older than this call. It costs the store a write."""
+        async with self.latest():
+            return await self._get(name)
 
     async def _is_alive(self, info: TopicInfo) -> bool:
         """Tell whether this very topic is in the registry."""

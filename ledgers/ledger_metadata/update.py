@@ -49,33 +49,44 @@ async def update_metadata(
     METADATA_UNAVAILABLE and METADATA_UNAUTHORIZED only while it is certain that this call has
     changed nothing: once an outcome is unknown, the write may take effect even after a read that
     does not show it, so the loop continues until a compare-and-set of its own succeeds, is refused
-    because of another client's write, or is cancelled.
+    because of another client's write, or is cancelled. What refuses it for another reason then says
+    nothing of the attempt before: METADATA_UNKNOWN, unless a read shows that this one was made.
     """
-    unresolved, pauses = False, retry_pauses()
+    unknown: FencelogError | None = None
+    pauses = retry_pauses()
     while True:
         wanted = transform(base)
         if wanted is None:
             return base, version
+        refusal: FencelogError | None = None
         try:
             return wanted, await ledgers.update(wanted, version)
         except FencelogError as error:
             if error.code is ErrorCode.METADATA_UNKNOWN:
-                unresolved = True
-            elif error.code is not ErrorCode.METADATA_CONFLICT and not (
-                unresolved and error.code in NOT_ASKED
-            ):
-                raise
-        base, version = await _read_back(ledgers, base.ledger_id, pauses, insist=unresolved)
+                unknown = error
+            elif error.code is not ErrorCode.METADATA_CONFLICT:
+                if unknown is None or error.code is ErrorCode.LEDGER_NOT_FOUND:
+                    raise
+                refusal = None if error.code in NOT_ASKED else error
+        base, version = await _read_back(ledgers, base.ledger_id, pauses, unknown)
+        if refusal is not None and unknown is not None and transform(base) is not None:
+            raise unknown from refusal
 
 
 async def _read_back(
-    ledgers: MetadataAccess, ledger_id: int, pauses: Iterator[float], *, insist: bool
+    ledgers: MetadataAccess,
+    ledger_id: int,
+    pauses: Iterator[float],
+    unknown: FencelogError | None,
 ) -> tuple[LedgerMetadata, Version]:
+    """Read the metadata again; until that succeeds, where an attempt was ``unknown``. Raises that
+    where they cannot be read for a reason that does not pass."""
     while True:
         await asyncio.sleep(next(pauses))
         try:
             return await ledgers.get(ledger_id)
         except FencelogError as error:
-            lost = error.code is ErrorCode.METADATA_UNKNOWN or error.code in NOT_ASKED
-            if not (insist and lost):
+            if unknown is None or error.code is ErrorCode.LEDGER_NOT_FOUND:
                 raise
+            if error.code is not ErrorCode.METADATA_UNKNOWN and error.code not in NOT_ASKED:
+                raise unknown from error

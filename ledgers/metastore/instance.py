@@ -72,7 +72,12 @@ async def create_instance(store: MetadataStore, host: Host) -> tuple[str, bool]:
     except FencelogError as error:
         if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
             raise
-        found = await read_instance(store)
+        try:
+            found = await read_instance(store)
+        except FencelogError as unread:
+            if not error.may_have_effect:
+                raise
+            raise error from unread
         if found is None:
             raise
         return found, found == instance

@@ -39,6 +39,14 @@ NOT_ASKED = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNAUTHORIZED)
 """The errors of requests that have found out nothing: what came of an earlier one is as unknown as
 before."""
 
+FOUND_OTHERWISE = (
+    ErrorCode.METADATA_CONFLICT,
+    ErrorCode.METADATA_EXISTS,
+    ErrorCode.METADATA_NOT_FOUND,
+)
+"""The refusals that say how a node is: whoever sends a change again looks there for its own work.
+Whatever else refuses an attempt says nothing of one before whose answer was lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

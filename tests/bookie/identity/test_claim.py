@@ -220,6 +220,14 @@ async def test_a_registration_that_stays_unknown_is_done_by_the_next_start(
     assert is_incarnation(await machine.registered(), bookie)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.METADATA_UNAVAILABLE, ErrorCode.BAD_REQUEST])
+async def test_a_refusal_says_nothing_of_a_registration_whose_answer_was_lost(
+    machine: Machine, code: ErrorCode
+) -> None:
+    machine.store.fails = [(UNKNOWN, False), (code, False)]
+    await refused(machine.start(), UNKNOWN)
+
+
 async def test_a_registration_whose_maker_died_is_its_own_to_the_next_start(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +241,7 @@ async def test_a_registration_whose_maker_died_is_its_own_to_the_next_start(
 
     machine.store.fails = [(UNKNOWN, True)]
     monkeypatch.setattr(machine.store, "get", gone)
-    await refused(machine.start(), ErrorCode.METADATA_UNAVAILABLE)
+    await refused(machine.start(), UNKNOWN)
     monkeypatch.setattr(machine.store, "get", get)
     registered = await machine.registered()
     bookie = await machine.serve()

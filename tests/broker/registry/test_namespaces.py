@@ -14,6 +14,7 @@ from fencelog.broker.registry.namespaces import Namespaces
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -65,6 +66,45 @@ async def test_a_create_whose_reply_was_lost_is_recognised(
     stage.stores[-1].lose_replies(1)
     _, created = await namespaces.create("shop", {"roll_ms": 3})
     assert created
+
+
+async def test_a_create_that_cannot_be_read_back_is_no_refusal(
+    stage: Stage, namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stage.stores[-1]
+
+    async def away(path: str) -> Versioned:
+        raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, path)
+
+    monkeypatch.setattr(store, "get", away)
+    store.lose_replies(1)
+    assert await code_of(namespaces.create("shop", {})) is ErrorCode.METADATA_UNKNOWN
+    assert await code_of(namespaces.create("shop", {})) is ErrorCode.METADATA_UNAVAILABLE
+
+
+async def test_a_create_whose_reply_was_lost_is_read_by_a_server_that_has_caught_up(
+    stage: Stage, namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lags behind shows the namespace that had this name before."""
+    store = stage.stores[-1]
+    await namespaces.create("shop", {"roll_ms": 3})
+    get, write = store.get, store.set
+    before = await get("/namespaces/shop")
+    await namespaces.delete("shop")
+    shown = {"/namespaces/shop": before}
+
+    async def lagging(path: str) -> Versioned:
+        return shown.get(path) or await get(path)
+
+    async def written(path: str, value: bytes, version: Version) -> Version:
+        shown.clear()
+        return await write(path, value, version)
+
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+    store.lose_replies(1)
+    info, created = await namespaces.create("shop", {"roll_ms": 4})
+    assert (info.policy.roll_ms, created) == (4, True)
 
 
 async def test_topics_inherit_and_override(registry: TopicRegistry, namespaces: Namespaces) -> None:

@@ -122,6 +122,54 @@ async def test_a_create_whose_reply_was_lost_is_recognised(stage: Stage, host: H
     assert await registry.get(NAME) == info
 
 
+async def test_a_create_whose_reply_was_lost_is_read_by_a_server_that_has_caught_up(
+    stage: Stage, registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lags behind shows the topic that had this name before."""
+    store = stage.stores[-1]
+    await registry.create(NAME, TopicConfig())
+    get, write = store.get, store.set
+    before = await get("/topics/shop/orders")
+    await registry.delete(NAME)
+    shown = {"/topics/shop/orders": before}
+
+    async def lagging(path: str) -> Versioned:
+        return shown.get(path) or await get(path)
+
+    async def written(path: str, value: bytes, version: Version) -> Version:
+        shown.clear()
+        return await write(path, value, version)
+
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+    store.lose_replies(1)
+    info, created = await registry.create(NAME, TopicConfig(partitions=2))
+    assert (info.config.partitions, created) == (2, True)
+
+
+async def test_a_delete_whose_reply_was_lost_is_no_refusal_where_it_cannot_be_read_back(
+    stage: Stage, registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await registry.create(NAME, TopicConfig())
+    store = stage.stores[-1]
+    get, delete = store.get, store.delete
+
+    async def away(path: str) -> Versioned:
+        raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, path)
+
+    async def lost(path: str, version: Version) -> None:
+        monkeypatch.setattr(store, "get", away)
+        await delete(path, version)
+
+    monkeypatch.setattr(store, "delete", lost)
+    store.lose_replies(1)
+    with pytest.raises(FencelogError) as raised:
+        await registry.delete(NAME)
+    assert raised.value.code is ErrorCode.METADATA_UNKNOWN
+    monkeypatch.setattr(store, "get", get)
+    assert await registry.list() == []
+
+
 async def test_topics_are_listed_by_namespace_and_prefix(registry: TopicRegistry) -> None:
     for text in ("a/x1", "a/x2", "a/y", "b/x3"):
         await registry.create(TopicName.parse(text), TopicConfig())

@@ -377,7 +377,9 @@ async def test_an_outage_is_outlasted_by_what_waits_to_be_acknowledged(
     calls = Calls([0], [1])
     away = FencelogError(ErrorCode.NO_OWNER, "away")
     async with consume(calls) as messages:
-        monkeypatch.setattr(retry.retry_idempotent, "__kwdefaults__", {"timeout_s": -1.0})
+        monkeypatch.setattr(
+            retry.retry_idempotent, "__kwdefaults__", {"timeout_s": -1.0, "passes": False}
+        )
         messages.ack(await anext(messages))
         calls.failures = [away, away]
         with pytest.raises(FencelogError):

@@ -74,6 +74,29 @@ async def test_a_refusal_after_an_unknown_outcome_is_an_unknown_outcome(last: Er
     assert raised.value.code is last
 
 
+@pytest.mark.parametrize("last", [ErrorCode.NO_OWNER, ErrorCode.TOPIC_TERMINATED])
+async def test_so_it_is_for_a_request_that_is_harmless_to_repeat(last: ErrorCode) -> None:
+    unknown = ErrorCode.METADATA_UNKNOWN
+    with pytest.raises(FencelogError, match="may have taken effect") as raised:
+        await retry_idempotent(Script(unknown, last))
+    assert (raised.value.code, raised.value.extra["last_code"]) == (unknown, last.slug)
+    with pytest.raises(FencelogError) as raised:
+        await retry_idempotent(Script(last))
+    assert raised.value.code is last
+
+
+async def test_but_not_for_a_read_nor_for_what_passes_by_itself() -> None:
+    read = FencelogError(ErrorCode.REQUEST_TIMEOUT, "lost")
+    read.is_read = True
+    gone = ErrorCode.TOPIC_NOT_FOUND
+    with pytest.raises(FencelogError) as raised:
+        await retry_idempotent(Script(read, gone))
+    assert raised.value.code is gone
+    with pytest.raises(FencelogError) as raised:
+        await retry_idempotent(Script(ErrorCode.STATE_UNKNOWN, gone), passes=True)
+    assert raised.value.code is gone
+
+
 async def test_an_unknown_outcome_is_followed_by_another_attempt() -> None:
     unknown = [ErrorCode.APPEND_UNKNOWN] * 2
     assert await retry_at_least_once(Script(*unknown, ErrorCode.NO_OWNER, None)) == "an answer"

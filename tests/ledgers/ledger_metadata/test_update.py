@@ -149,3 +149,45 @@ async def test_what_another_wrote_is_the_base_of_the_next_attempt() -> None:
     close = partial(closed_by_writer, last_entry_id=3, length=9)
     assert await update_metadata(store, OPEN, FIRST, close) == (store.value, later(FIRST, 4))
     assert store.asked == ["set", "get"]
+
+
+REFUSED, UNKNOWN = ErrorCode.BAD_REQUEST, ErrorCode.METADATA_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("writes", "reads"), [([UNKNOWN, REFUSED], []), ([UNKNOWN], [ErrorCode.CORRUPT])]
+)
+async def test_a_refusal_says_nothing_of_an_attempt_whose_answer_was_lost(
+    writes: list[ErrorCode | None], reads: list[ErrorCode | None]
+) -> None:
+    store = Scripted()
+    store.writes, store.reads = writes, reads
+    with pytest.raises(FencelogError) as caught:
+        await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert caught.value.code is UNKNOWN
+
+
+async def test_after_such_a_refusal_its_own_change_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first read came from a server that lags behind."""
+    store = Scripted()
+    store.writes, store.lands = [UNKNOWN, REFUSED], True
+    get = store.get
+
+    async def lagging(ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        latest = await get(ledger_id)
+        return latest if store.asked.count("get") > 1 else (OPEN, FIRST)
+
+    monkeypatch.setattr(store, "get", lagging)
+    found, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert (found.state, version) == (LedgerState.IN_RECOVERY, later(FIRST, 1))
+    assert store.asked == ["set", "get", "set", "get"]
+
+
+async def test_a_refusal_before_any_doubt_is_one() -> None:
+    store = Scripted()
+    store.writes = [ErrorCode.METADATA_CONFLICT, REFUSED]
+    with pytest.raises(FencelogError) as caught:
+        await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert caught.value.code is REFUSED

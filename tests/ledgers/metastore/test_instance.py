@@ -134,3 +134,18 @@ async def test_a_session_that_ends_when_it_has_caught_up_says_nothing_of_the_nex
 async def test_nonsense_is_corrupt(store: Store, value: bytes) -> None:
     await store.create(INSTANCE_PATH, value)
     assert await code_of_read(store) is ErrorCode.CORRUPT
+
+
+async def test_what_cannot_be_read_back_stays_unknown(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(path: str) -> Versioned:
+        raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "away")
+
+    monkeypatch.setattr(store, "get", away)
+    store.unknown = 1
+    with pytest.raises(FencelogError) as caught:
+        await create_instance(store, HOST)
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+    with pytest.raises(FencelogError, match="away"):  # it is there
+        await create_instance(store, HOST)

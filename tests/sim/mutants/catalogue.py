@@ -149,6 +149,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_sessions.MUTANTS,
     *mutants_metastore.MUTANTS,
     *mutants_instance.MUTANTS,
+    *mutants_instance.DOUBTS,
     *mutants_zookeeper.NODES,
     *mutants_zookeeper.SECRETS,
     *mutants_zookeeper_session.MUTANTS,

@@ -280,7 +280,7 @@ METADATA = (
             Edit(
                 UPDATE,
                 "update_metadata",
-                "                unresolved = True\n",
+                "                unknown = error\n",
                 "                raise FencelogError(\n"
                 "                    ErrorCode.METADATA_UNAVAILABLE, error.detail\n"
                 "                ) from error\n",
@@ -295,7 +295,7 @@ METADATA = (
             Edit(
                 UPDATE,
                 "update_metadata",
-                "                unresolved = True\n",
+                "                unknown = error\n",
                 "                pass\n",
             ),
         ),

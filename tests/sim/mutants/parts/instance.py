@@ -1,10 +1,17 @@
-"""Wrong parts that all metadata stores share: the instance id."""
+"""Wrong parts that all metadata stores share: the instance id, and what is said of a change whose
+answer was lost."""
 
 from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
 INSTANCE = "fencelog.ledgers.metastore.instance"
+NAMESPACES = "fencelog.broker.registry.namespaces"
+TOPICS = "fencelog.broker.registry.topics"
+UNTIL_KNOWN = "fencelog.ledgers.metastore.until_known"
+UPDATE = "fencelog.ledgers.ledger_metadata.update"
+
+_DOUBT = "PROTOCOL.md, the metadata store: unknown is not no"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -102,3 +109,150 @@ MUTANTS: tuple[Mutant, ...] = (
         (Edit(INSTANCE, "read_instance", "== 16", ">= 0"),),
     ),
 )
+
+DOUBTS: tuple[Mutant, ...] = (
+    Mutant(
+        "doubt-forgotten-by-a-step",
+        _DOUBT,
+        "What refuses a later attempt of a step for another reason than the node is its outcome.",
+        (
+            Edit(
+                UNTIL_KNOWN,
+                "until_known",
+                "unknown is None or error.may_have_effect or error.code in FOUND_OTHERWISE",
+                "unknown is None or error.code is not ErrorCode.METADATA_UNAVAILABLE",
+            ),
+        ),
+    ),
+    Mutant(
+        "doubt-about-what-was-found",
+        _DOUBT,
+        "A step that has found another client's node counts as one of unknown outcome.",
+        (
+            Edit(
+                UNTIL_KNOWN,
+                "until_known",
+                " or error.code in FOUND_OTHERWISE:",
+                ":",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-update-was-never-made",
+        _DOUBT,
+        "A change of a ledger's metadata was not made, as the store refuses its second attempt.",
+        (
+            Edit(
+                UPDATE,
+                "update_metadata",
+                "                if unknown is None or error.code is ErrorCode.LEDGER_NOT_FOUND:",
+                "                if error.code not in NOT_ASKED or unknown is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "own-update-not-looked-for",
+        _DOUBT,
+        "A change whose second attempt is refused is of unknown outcome, though it is there.",
+        (
+            Edit(
+                UPDATE,
+                "update_metadata",
+                " and transform(base) is not None:",
+                ":",
+            ),
+        ),
+    ),
+    Mutant(
+        "unread-update-was-never-made",
+        _DOUBT,
+        "A change whose answer was lost was not made, as its ledger's metadata are damaged now.",
+        (
+            Edit(
+                UPDATE,
+                "_read_back",
+                "                raise unknown from error",
+                "                raise",
+            ),
+        ),
+    ),
+    Mutant(
+        "instance-refused-perhaps",
+        "the instance id: created once",
+        "An instance id of unknown outcome is not there, as the store cannot be reached.",
+        (
+            Edit(
+                INSTANCE,
+                "create_instance",
+                "            raise error from unread",
+                "            raise",
+            ),
+        ),
+    ),
+    Mutant(
+        "cookie-refused-perhaps",
+        _DOUBT,
+        "A cookie was not registered, as the second attempt is refused.",
+        (
+            Edit(
+                "fencelog.bookie.identity.cookie_registry",
+                "CookieRegistry.register",
+                "                    raise unknown from refusal",
+                "                    raise",
+            ),
+        ),
+    ),
+    Mutant(
+        "namespace-refused-perhaps",
+        _DOUBT,
+        "A namespace was not created, as the store cannot be reached after a lost answer.",
+        (
+            Edit(
+                NAMESPACES,
+                "Namespaces.create",
+                "                raise error from unread",
+                "                raise",
+            ),
+        ),
+    ),
+    Mutant(
+        "namespace-of-a-server-that-lags",
+        _DOUBT,
+        "After a lost answer, the namespace that had the name before counts as the present one.",
+        (
+            Edit(
+                NAMESPACES,
+                "Namespaces.create",
+                "(self._get if is_known else self._get_latest)",
+                "self._get",
+            ),
+        ),
+    ),
+    Mutant(
+        "topic-of-a-server-that-lags",
+        _DOUBT,
+        "After a lost answer, the topic that had the name before counts as the present one.",
+        (
+            Edit(
+                TOPICS,
+                "TopicRegistry.create",
+                "(self.get if is_known else self._get_latest)",
+                "self.get",
+            ),
+        ),
+    ),
+    Mutant(
+        "topic-not-deleted-perhaps",
+        _DOUBT,
+        "A topic was not deleted, as the store cannot be reached after a lost answer.",
+        (
+            Edit(
+                TOPICS,
+                "TopicRegistry.delete",
+                "                    raise error from unread",
+                "                    raise",
+            ),
+        ),
+    ),
+)
+"""A later attempt, or the look at what came of the first, is refused."""

@@ -122,12 +122,32 @@ TESTS = {
         "instance-created-perhaps",
         "instance-created-by-another",
         "instance-of-any-length",
+        "instance-refused-perhaps",
     ),
     "tests/ledgers/metastore/test_zookeeper_protection.py": (
         "children-read-first",
         "guards-keep-their-list",
     ),
-    "tests/ledgers/metastore/test_until_known.py": ("unknown-once-more-is-a-refusal",),
+    "tests/ledgers/metastore/test_until_known.py": (
+        "unknown-once-more-is-a-refusal",
+        "doubt-forgotten-by-a-step",
+        "doubt-about-what-was-found",
+    ),
+    "tests/ledgers/ledger_metadata/test_update.py": (
+        "refused-update-was-never-made",
+        "own-update-not-looked-for",
+        "unread-update-was-never-made",
+    ),
+    "tests/bookie/identity/test_claim.py": ("cookie-refused-perhaps",),
+    "tests/broker/registry/test_namespaces.py": (
+        "namespace-refused-perhaps",
+        "namespace-of-a-server-that-lags",
+    ),
+    "tests/broker/registry/test_topics.py": (
+        "topic-of-a-server-that-lags",
+        "topic-not-deleted-perhaps",
+    ),
+    "tests/cli/client/test_client_retry.py": ("harmless-and-refused-in-the-end",),
     "tests/ledgers/metastore/test_zookeeper_credentials.py": (
         "new-nodes-stay-open",
         "file-without-users",
