@@ -177,19 +177,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "last-commit-of-who-was-replaced",
-        "SEMANTICS.md: Commits of ledgers",
-        "An owner that was replaced says which batch of a committer is the last one.",
-        (
-            Edit(
-                "fencelog.api.produce.commits",
-                "CommitRoutes.get.local",
-                "await log.check_owner()",
-                "pass",
-            ),
-        ),
-    ),
-    Mutant(
         "undecided-numbers-used-again",
         _EXACTLY_ONCE,
         "Other messages are appended under numbers that an undecided append may have used.",
@@ -316,19 +303,6 @@ MUTANTS: tuple[Mutant, ...] = (
                 "ClientHandshake._read_hello",
                 'fields.get("cluster", self._cluster) != self._cluster',
                 "not fields",
-            ),
-        ),
-    ),
-    Mutant(
-        "harmless-and-refused-in-the-end",
-        _AT_MOST_ONCE,
-        "A request that may be repeated had no effect, as its last attempt was refused.",
-        (
-            Edit(
-                "fencelog.api.client.retry",
-                "retry_idempotent",
-                "                unknown = error\n",
-                "                pass\n",
             ),
         ),
     ),
