@@ -110,8 +110,6 @@ class RoutedCommitter(Committer):
             async with self.client(options.servers) as client:
                 await partitions_of_batch(client, target, self._job(attempt))
         except FencelogError as error:
-            if error.code in _KNOWN:  # another driver is ahead
-                return True
             await self._go_on(error)
             return False
         return await super()._write(attempt)
@@ -130,6 +128,8 @@ class RoutedCommitter(Committer):
     # -- the driver ------------------------------------------------------------------------------
 
     async def _commit(self, attempt: Attempt, *, ends: bool = False) -> bool:
+        if not attempt.ledgers:  # a driver without tasks asks nobody
+            return False
         asked: list[Call] = []
         _ASKED.set(asked)
         try:
