@@ -133,8 +133,26 @@ class Decommissions:
         bookie takes adds again, unless it was read-only before or does not answer now.
 
         Raises FencelogError: NOT_FOUND; METADATA_CONFLICT where its cookie may be about to go;
-        METADATA_UNAVAILABLE, METADATA_UNKNOWN (safe to repeat).
+        METADATA_UNAVAILABLE: nothing was changed; METADATA_UNKNOWN (safe to repeat), also where the
+        rest is left to an auditor.
         """
+        job, version = await until_known(partial(self._begin_to_cancel, bookie_id))
+        # From here on an auditor completes it, whatever becomes of this call.
+        try:
+            await self.undo(job, bookies)
+            await self.remove(bookie_id, version)
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_CONFLICT:
+                return  # an auditor has, and another decommission has begun
+            raise FencelogError(
+                ErrorCode.METADATA_UNKNOWN,
+                f"an auditor completes the cancellation for bookie {bookie_id}: {error.detail}",
+                last_code=error.code.slug,
+            ) from error
+
+    async def _begin_to_cancel(self, bookie_id: str) -> tuple[Decommission, Version]:
+        """Have the node say that the decommission is being cancelled; return it as it was before,
+        and the node's version. Raises FencelogError as ``cancel``."""
         pauses = retry_pauses()
         while True:
             found = await self.get(bookie_id)
@@ -142,22 +160,19 @@ class Decommissions:
                 raise FencelogError(ErrorCode.NOT_FOUND, f"bookie {bookie_id} is not being removed")
             job, version = found
             if job.phase is Phase.CANCELLING:
-                break  # by a call that ended early
+                return found  # by a call that ended early, or an attempt of this one
             if job.phase is Phase.REMOVING:
                 raise FencelogError(
                     ErrorCode.METADATA_CONFLICT,
                     f"bookie {bookie_id} is stopped, and its cookie may be gone at any moment; if "
                     "it is started in time, its decommission can be cancelled",
                 )
-            cancelling = replace(job, phase=Phase.CANCELLING)
-            try:  # from here on an auditor completes it, whatever becomes of this call
-                await until_known(partial(self.write, cancelling, version))
+            try:
+                return job, await self.write(replace(job, phase=Phase.CANCELLING), version)
             except FencelogError as error:
                 if error.code not in OVERTAKEN:
                     raise
-                await asyncio.sleep(next(pauses))  # an auditor has carried it on, or this call has
-        await self.undo(job, bookies)
-        await self.remove(bookie_id, version)
+            await asyncio.sleep(next(pauses))  # an auditor has carried it on
 
     async def undo(self, job: Decommission, bookies: BookieDirectory) -> None:
         """Take back what the steps of a decommission have done. It may be repeated. Raises

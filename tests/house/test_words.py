@@ -113,7 +113,6 @@ RETIRED_IN = (("broker/*", "runs", "ranges, since runs are of entries"),)
 ALLOWED = (
     ("*", "itertools.chain", "the standard library's name"),
     ("api/bench/main.py", "figures", "a field of the JSON that `fencelog bench --json` prints"),
-    ("ledgers/ledger_metadata/update.py", "insist", "a flag of one call, not the log's retries"),
     ("ledgers/metastore/zookeeper_tls.py", "chain", "a certificate and its issuers, by ssl's name"),
     ("tests/support/network/certificates.py", "chain", "the same"),
     ("tests/sim/ledgers/*", "chain", "a fault of the plan: restart after restart"),

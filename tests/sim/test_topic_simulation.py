@@ -38,6 +38,8 @@ PLAYED = (
         "messages given back by name",
     ),
     *("dead letters", "replayed", "quotas checked", "commits", "commits repeated", "claims"),
+    *("commit by any broker", "abort by any broker", "create-ledger by any broker"),
+    *("commits in doubt", "last commits asked for"),
     *("posts answered", "forwards at once", "calls answered", "subscriptions made"),
     *("topics deleted", "topics grown", "trimmed by hand", "step: settings", "step: compact"),
     *("redeliveries to groups", "messages expired", "messages evicted", "appends over quota"),

@@ -238,8 +238,10 @@ async def test_a_change_whose_answer_is_lost_may_have_been_made(
     a, b = pair
     await a.http.post(f"{PARTITION}/producers/p:claim")
     request = Links.request
+    asked = []
 
     async def lost(*arguments: Any) -> LinkAnswer:
+        asked.append(arguments)
         (await request(*arguments)).close()
         raise Unanswered(Outcome.LOST, "the connection broke")
 
@@ -248,6 +250,7 @@ async def test_a_change_whose_answer_is_lost_may_have_been_made(
     answer = await b.http.request(method, f"{PARTITION}{path}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (answer.json()["status"], code)
     assert answer.json()["side_effects"] == "maybe"
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.APPEND_UNKNOWN, ErrorCode.REQUEST_TIMEOUT])

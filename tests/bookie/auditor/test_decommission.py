@@ -380,8 +380,9 @@ async def test_a_cancellation_that_ends_early_is_completed_by_the_auditor(
 
     with monkeypatch.context() as patch:
         patch.setattr(UnderReplicatedLedgers, "withdraw", fails)
-        with pytest.raises(FencelogError, match="away"):
+        with pytest.raises(FencelogError, match="away") as left_over:
             await jobs.cancel("b1", stage)
+        assert left_over.value.code is ErrorCode.METADATA_UNKNOWN
     found = await jobs.get("b1")
     assert found is not None
     assert found[0].phase is Phase.CANCELLING
@@ -420,6 +421,42 @@ async def test_a_cancellation_may_be_repeated_and_comes_between_two_steps(
     await jobs.cancel("b1", stage)
     assert await jobs.get("b1") is None
     assert await stage.marks.get(1) is None
+
+
+async def test_a_cancellation_that_an_auditor_completes_first_is_one(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    write = jobs.write
+
+    async def completed_at_once(job: Decommission, version: Version) -> Version:
+        written = await write(job, version)
+        await worker(stage).step("b1")
+        return written
+
+    monkeypatch.setattr(jobs, "write", completed_at_once)
+    await jobs.cancel("b1", stage)
+    assert await jobs.get("b1") is None
+
+
+async def test_a_cancellation_whose_answer_was_lost_is_not_said_to_be_of_no_effect(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An auditor has completed it before it is looked for."""
+    jobs = Decommissions(stage.store)
+    await jobs.start("b1", host=stage.host)
+    write = jobs.write
+
+    async def lost(job: Decommission, version: Version) -> Version:
+        await write(job, version)
+        await worker(stage).step("b1")
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "lost")
+
+    monkeypatch.setattr(jobs, "write", lost)
+    with pytest.raises(FencelogError, match="lost") as caught:
+        await jobs.cancel("b1", stage)
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
 
 
 async def test_a_mark_that_cannot_be_read_holds_up_no_other_ledger(stage: AuditStage) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.commits.commits import PendingLedger
@@ -25,9 +24,6 @@ from tests.sim.ledgers.cluster import Cluster, Session
 from tests.sim.plan.topic_plan import CommitterPlan
 from tests.sim.topics.brokers import TOPIC, Unanswered, Unreached
 from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
-
-if TYPE_CHECKING:
-    from tests.sim.engine.process import Process
 
 WRITE_S = 1.5
 """The time for which a task waits for its acknowledgements."""
@@ -234,14 +230,3 @@ async def _is_acknowledged(writer: LedgerWriter, entries: int) -> bool:
             return False
         await asyncio.sleep(0.01)
     return False
-
-
-def start_committers(
-    plans: tuple[CommitterPlan, ...], cluster: Cluster, clients: Clients
-) -> list[Process]:
-    """Start a process for each committer."""
-
-    async def work(plan: CommitterPlan, session: Session) -> None:
-        await Committer(plan, cluster, clients, session).run()
-
-    return [cluster.client_process(plan.machine, partial(work, plan)) for plan in plans]

@@ -50,6 +50,11 @@ class CommitHistory:
         tried.append(Attempt(committer, batch, len(tried)))
         return tried[-1]
 
+    def of_ledger(self, committer: str, batch: int, ledger_id: int) -> Attempt:
+        """Return the attempt of a batch that wrote this ledger."""
+        tried = self.attempts[committer, batch]
+        return next(attempt for attempt in tried if ledger_id in attempt.ledgers)
+
     def told(self, attempt: Attempt, batch: int, offset: int, *, duplicate: bool) -> None:
         """An owner has answered that the batch, or a later one, is in the log."""
         counts = self.log.counts

@@ -10,17 +10,30 @@ from dataclasses import replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_forwards import CUT_ANSWERS
+from tests.sim.plan.topic_owners import one_partition
 from tests.sim.plan.topic_plan import CommitterPlan, ProducerPlan, Sending, TopicPlan
 
 EVERY, AT, DRAWN_EVERY = 40, 2, 3
 """The place, in so many seeds in a row, of the one that has committers; every third of these is as
 it was drawn, besides, the others are staged."""
 
+ROUTED_EVERY, ROUTED_AT = 80, (31, 66, 77)
+"""The places of those whose committers ask any broker, over HTTP."""
+
 LENGTH_MS = 4_000
+
+MOVES = (
+    *("believe", "unload", "unload", "unload", "session expires", "kill broker", "pause broker"),
+    *("slow metadata", "change's reply lost", "changes refused", "metadata reply lost"),
+)
+"""What befalls owners while requests are on the way to them."""
 
 
 def with_commits(plan: TopicPlan) -> TopicPlan:
     """The same plan, or with committers besides, or that of a staged history."""
+    if plan.seed % ROUTED_EVERY in ROUTED_AT:
+        return _routed(Random(f"topic commit routes {plan.seed}"), one_partition(plan))
     random = Random(f"topic commits {plan.seed}")
     if plan.seed % EVERY != AT:
         return plan
@@ -55,6 +68,50 @@ def _contended(random: Random, plan: TopicPlan) -> TopicPlan:
     return replace(
         staged, committers=(replace(first, batches=random.randint(2, 8), ends=True), *others)
     )
+
+
+def _routed(random: Random, plan: TopicPlan) -> TopicPlan:
+    """Committers that are a query's own code, and a producer, at one partition: any broker takes
+    their requests, connections break, owners change. A third of the queries give up soon."""
+    gives_up_s = random.choice((0.3, 1.0, 120.0))
+    committers = [
+        replace(_committer(random, plan, n), over_http=True, gives_up_s=gives_up_s)
+        for n in range(random.choice((2, 3)))
+    ]
+    if len(committers) > 2:  # a partition remembers two, see ``_contended``
+        committers[0] = replace(committers[0], batches=random.randint(2, 8), ends=True)
+    return replace(
+        plan,
+        overrides={**plan.overrides, "roll_entries": random.choice((5, 20))},
+        hurries=random.choice((0.0, 0.0, 0.1)),
+        producers=(replace(_producer(random), over_http=True),),
+        committers=tuple(committers),
+        faults=(*_broken_connections(random, plan), *_moves(random, plan)),
+        length_ms=LENGTH_MS,
+    )
+
+
+def _broken_connections(random: Random, plan: TopicPlan) -> Iterator[Fault]:
+    """Yield faults by which connections to brokers, and links between them, break all the time, and
+    now and then cannot be made."""
+    shares = {
+        "connections break": random.choice((0.05, 0.15, 0.3)),
+        CUT_ANSWERS: random.choice((0.0, 0.05, 0.1)),
+    }
+    for number in range(1, plan.brokers + 1):
+        broker = f"k{number}"
+        for kind, share in shares.items():
+            yield Fault(Moment("start", 0, 0), kind, broker, LENGTH_MS, share)
+        for kind in ("connections refused", "no connections"):
+            at = Moment("start", 0, random.randint(0, LENGTH_MS))
+            yield Fault(at, kind, broker, random.choice((20, 300)), random.choice((0.5, 1.0)))
+
+
+def _moves(random: Random, plan: TopicPlan) -> Iterator[Fault]:
+    for begin_ms in range(100, LENGTH_MS, random.choice((150, 300))):
+        kind, broker = random.choice(MOVES), random.randint(1, plan.brokers)
+        at = Moment("start", 0, begin_ms + random.randint(0, 50))
+        yield Fault(at, kind, f"k{broker}", random.choice((20, 100, 500)), 0.3)
 
 
 def _takers(random: Random, plan: TopicPlan) -> Iterator[Fault]:

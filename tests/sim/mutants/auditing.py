@@ -295,6 +295,8 @@ TESTS = {
         "decommission-renews-marks",
         "unreadable-metadata-names-no-bookie",
         "cancelled-while-it-marks",
+        "cancelled-and-looked-for-in-vain",
+        "half-cancelled-is-not-cancelled",
     ),
     f"{_FOLDER}/test_lost_bookies.py": ("marked-although-back",),
 }

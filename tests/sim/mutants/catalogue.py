@@ -103,6 +103,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_calls.MUTANTS,
     *mutants_limits.MUTANTS,
     *mutants_commits.MUTANTS,
+    *mutants_commits.ROUTED,
     *mutants_adds.SAFETY,
     *mutants_lost_answers.GIVEN_BACK,
 )

@@ -113,6 +113,10 @@ class CommitterPlan:
     batches: int
     ends: bool = False
     """Its last batch says that it commits nothing more, so it may be forgotten."""
+    over_http: bool = False
+    """True if it is a Spark query's own code, which asks any broker over HTTP."""
+    gives_up_s: float = 0.0
+    """The time for which that repeats a commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

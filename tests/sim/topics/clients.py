@@ -85,6 +85,9 @@ class Clients:
     def some_broker(self, chance: Random) -> BrokerMachine:
         return self._brokers[chance.choice(sorted(self._brokers))]
 
+    def broker_names(self) -> list[str]:
+        return sorted(self._brokers)
+
     def directed(self, chance: Random, error: Exception) -> BrokerMachine:
         """Return where to go after this answer: to the owner that it names, or anywhere."""
         if isinstance(error, NotOwner) and chance.random() < 0.8:

@@ -30,7 +30,8 @@ from functools import partial
 from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from tests.sim.admin.runner import SHORT_INTERVALS, AdminPlay
-from tests.sim.commits.committers import start_committers
+from tests.sim.commits.routed import routed_limits, start_committers
+from tests.sim.commits.routes import CommitterRoutes
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
@@ -97,7 +98,8 @@ def run_topic_seed(
     if isinstance(plan, CallPlan):
         with small_limits(), small_limits(REPLAYED_SOON if has_letters(seed) else ()):
             return outcome(CallPlay(engine, plan), chosen)
-    with small_limits(LIMITS + FORGETFUL if plan.forgets else LIMITS):
+    limits = LIMITS + FORGETFUL if plan.forgets else LIMITS
+    with small_limits(limits + routed_limits(plan)):
         return outcome(_Play(engine, plan), chosen)
 
 
@@ -146,7 +148,9 @@ class _Play:
             )
         is_limited = self._watch_limits(logs, subscriptions)
         processes = self._start_clients(clients, subscriptions, brokers)
-        processes += start_committers(plan.committers, cluster, clients)
+        is_routed = any(each.over_http for each in plan.committers)
+        routes = CommitterRoutes(logs, front) if is_routed else None
+        processes += start_committers(plan.committers, cluster, clients, routes)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()

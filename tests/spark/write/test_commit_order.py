@@ -39,6 +39,8 @@ class Owners:
         """The number of partitions that an earlier attempt has committed; 0: there was none."""
         self.absent_s = 0.0
         """The time for which partition 1 has no owner."""
+        self.is_silent = False
+        """True if no request is answered any more."""
         self.known: dict[int, tuple[int, int]] = {}
         """The last batch of a partition and its messages, where it was committed before."""
         self.by_appends = False
@@ -52,6 +54,8 @@ class Owners:
     async def ask(self, partition: int, ledgers: int) -> None:
         if partition == 1 and anyio.current_time() < self.absent_s:
             raise FencelogError(ErrorCode.NO_OWNER, "the partition is being taken over")
+        if self.is_silent:
+            raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
         self.done_before[partition] = len(self.done)
         self._open += 1
         self.most = max(self.most, self._open)
@@ -174,6 +178,16 @@ def test_a_commit_outlasts_takeovers(owners: Owners) -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(segments.commit([task(0, 1)], OPTIONS, is_stream=False))
     assert owners.done == [(0, 1), (1, 1)]
+
+
+def test_a_commit_that_is_never_answered_is_in_doubt(owners: Owners) -> None:
+    owners.is_silent = True
+    commit = segments.commit([task(0)], OPTIONS)
+    runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
+    with runner, pytest.raises(FencelogError) as raised:
+        runner.run(commit)
+    assert raised.value.code is ErrorCode.METADATA_UNKNOWN
+    assert owners.done == []
 
 
 async def test_the_ledgers_of_a_partition_are_withdrawn_together(owners: Owners) -> None:

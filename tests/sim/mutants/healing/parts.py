@@ -75,6 +75,32 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "cancelled-and-looked-for-in-vain",
+        "MAINTENANCE.md: decommission",
+        "A cancellation that an auditor completes at once has found nothing to cancel.",
+        (
+            Edit(
+                "fencelog.bookie.auditor.decommission",
+                "Decommissions._begin_to_cancel",
+                "                return job, await self.write(",
+                "                await self.write(",
+            ),
+        ),
+    ),
+    Mutant(
+        "half-cancelled-is-not-cancelled",
+        "MAINTENANCE.md: decommission",
+        "A cancellation had no effect, as a mark could not be taken back.",
+        (
+            Edit(
+                "fencelog.bookie.auditor.decommission",
+                "Decommissions.cancel",
+                "                ErrorCode.METADATA_UNKNOWN,",
+                "                error.code,",
+            ),
+        ),
+    ),
 )
 """Mutants that no history shows: it takes a bookie that is cut off from the metadata store alone
 and dies later, a reading that fails for minutes, or a change of mind amid a scan."""

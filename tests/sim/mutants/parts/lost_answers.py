@@ -177,19 +177,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "last-commit-of-who-was-replaced",
-        "SEMANTICS.md: Commits of ledgers",
-        "An owner that was replaced says which batch of a committer is the last one.",
-        (
-            Edit(
-                "fencelog.api.produce.commits",
-                "CommitRoutes.get.local",
-                "await log.check_owner()",
-                "pass",
-            ),
-        ),
-    ),
-    Mutant(
         "undecided-numbers-used-again",
         _EXACTLY_ONCE,
         "Other messages are appended under numbers that an undecided append may have used.",

@@ -224,17 +224,4 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
-    Mutant(
-        "lost-commit-is-a-refusal",
-        _COMMITS,
-        "A commit whose answer was lost on the way from the owner is reported as refused.",
-        (
-            Edit(
-                COMMITS,
-                "CommitRoutes._at_owner",
-                'exchange.path, b"", body, lost=unknown)',
-                'exchange.path, b"", body, lost=ErrorCode.NO_OWNER)',
-            ),
-        ),
-    ),
 )

@@ -33,6 +33,7 @@ TESTS = {
         "batch-known-to-others-before-partition-0",
         "batch-that-partition-0-does-not-remember",
         "fewer-rows-are-the-same-rows",
+        "doubt-is-committed",
     ),
     "tests/spark/write/test_segments.py": ("finished-before-its-last-entry",),
     "tests/spark/write/test_appends.py": ("appended-behind-what-failed",),
@@ -346,6 +347,8 @@ TESTS = {
         "unknown-change-of-access-is-an-append",
         "lost-commit-is-an-append",
         "lost-commit-is-a-refusal",
+        "commit-passed-on-twice",
+        "abort-answered-elsewhere",
     ),
     "tests/api/produce/test_access.py": (
         "no-token-expected-is-any",

@@ -10,6 +10,8 @@ LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
 PIPELINE = "fencelog.broker.append.pipeline"
 LOG_READER = "fencelog.broker.read.log_reader"
 SEGMENT_READER = "fencelog.broker.read.segment_reader"
+ROUTES = "fencelog.api.produce.commits"
+SEGMENTS = "fencelog.spark_connector.write.segments"
 
 RULE = "SEMANTICS.md: Commits of ledgers"
 
@@ -215,3 +217,99 @@ STALE: tuple[Mutant, ...] = (
     ),
 )
 """An owner that does not know that it was replaced has to be asked to abort at the very moment."""
+
+ROUTED: tuple[Mutant, ...] = (
+    Mutant(
+        "lost-commit-is-a-refusal",
+        RULE,
+        "A commit whose answer was lost on the way from the owner is reported as refused.",
+        (
+            Edit(
+                ROUTES,
+                "CommitRoutes._at_owner",
+                'exchange.path, b"", body, lost=unknown)',
+                'exchange.path, b"", body, lost=ErrorCode.NO_OWNER)',
+            ),
+        ),
+    ),
+    Mutant(
+        "harmless-and-refused-in-the-end",
+        RULE,
+        "A request that may be repeated had no effect, as its last attempt was refused.",
+        (
+            Edit(
+                "fencelog.api.client.retry",
+                "retry_idempotent",
+                "                unknown = error\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "last-commit-of-who-was-replaced",
+        RULE,
+        "An owner that was replaced says which batch of a committer is the last one.",
+        (
+            Edit(
+                ROUTES,
+                "CommitRoutes.get.local",
+                "await log.check_owner()",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-passed-on-twice",
+        RULE,
+        "A commit or an abort is passed on once more where the answer of its owner was lost.",
+        (
+            Edit(
+                ROUTES,
+                "CommitRoutes._at_owner",
+                "            return await self._forwarder.ask(",
+                "            try:\n"
+                "                return await self._forwarder.ask(\n"
+                '                    "POST", url, exchange.path, b"", body, lost=unknown\n'
+                "                )\n"
+                "            except FencelogError as error:\n"
+                "                if error.code is not unknown:\n"
+                "                    raise\n"
+                "            return await self._forwarder.ask(",
+            ),
+        ),
+    ),
+    Mutant(
+        "abort-answered-elsewhere",
+        RULE,
+        "A broker answers an abort itself where the owner does not: nothing of it was committed.",
+        (
+            Edit(
+                ROUTES,
+                "CommitRoutes._at_owner",
+                "        except FencelogError as error:\n",
+                "        except FencelogError as error:\n"
+                '            if exchange.path.endswith(":abort") and error.code.retryable:\n'
+                "                return _encoded(None)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "doubt-is-committed",
+        "SPARK.md: Batches that are written again",
+        "A driver takes a batch for committed of which nobody has said so in time.",
+        (
+            Edit(
+                SEGMENTS,
+                "commit",
+                "        for first in in_order[:1]:\n            await commit_one(first)\n",
+                "        for first in in_order[:1]:\n"
+                "            try:\n"
+                "                await commit_one(first)\n"
+                "            except FencelogError as error:\n"
+                "                if error.code is not ErrorCode.METADATA_UNKNOWN:\n"
+                "                    raise\n",
+            ),
+        ),
+    ),
+)
+"""The way of a committer's requests, and what it makes of the answers."""
