@@ -42,7 +42,7 @@ class AdminLog(LogHistory):
     cursors: dict[str, CursorHistory] = field(default_factory=dict)
     """Cursors by subscription id."""
     end: int | None = None
-    """The confirmed end of the log, if it was terminated."""
+    """The end of the log, if it was terminated."""
     horizons: dict[int, int] = field(default_factory=dict)
     """The previous view's horizon, by the horizon of a compacted view."""
 
@@ -61,6 +61,20 @@ class AdminLog(LogHistory):
                     self.violate(20, f"trimmed to {offset}, {cursor.name} has acked to {acked_to}")
         self.counts["trims"] += 1
         self.start_offset = offset
+
+    def tail_shown(self, tail: int, floor: int, instance: object) -> None:
+        if self.end is not None and tail > self.end:
+            self.violate(24, f"a tail of {tail} is shown, it ended at {self.end}")
+        LogHistory.tail_shown(self, tail, floor, instance)
+
+    def ended(self, end: int) -> None:
+        """Record that the list, or an answer, says that the log ends there for good."""
+        if self.end not in (None, end):
+            self.violate(24, f"it ended at {self.end}, and ends at {end}")
+        if self.known_end > end:
+            self.violate(24, f"it ended at {end}, {self.known_end - 1} had been acknowledged or read")
+        self.end = end
+        self.known_end = max(self.known_end, end)
 
     def check_access(self) -> None:
         """Check the durable access of the current topic; the lists of others are not followed."""

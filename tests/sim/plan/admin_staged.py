@@ -274,6 +274,27 @@ FORGOTTEN = Story(
 )
 """More producers claim a partition than it remembers, and those that were followed insist."""
 
+ASKED = Story(
+    first=("trim", "trim"),
+    steps=(*("trim",) * 8, *("unload",) * 2, "terminate", *("recreate",) * 2, "grow"),
+    step_counts=(12, 16),
+    events=(*("append ack",) * 4, *("takeover",) * 2, "made"),
+    groups=(0,),
+    retention=0.2,
+    usurpers=(1, 2, 3),
+    faults=("unload", "kill broker", "believe", "answers lost", "pause broker", "slow metadata"),
+    fault_counts=(1, 2, 3),
+    pauses_ms=(10, 40),
+    writers=(3, 4),
+    lengths_ms=(2_500, 3_500),
+    early=0.5,
+    delays_ms=(0, 5, 20, 100, 300),
+    steps_elsewhere=0.2,
+    direct=3,
+)
+"""Readers ask for ranges and times of a log that is trimmed within its ledgers, is ended, grows, and
+whose topic is deleted and made anew, also those owners that were replaced and do not know it."""
+
 STAGED = (
     (40, 12, FORGOTTEN),
     (80, 8, FORGOTTEN),
@@ -289,5 +310,8 @@ STAGED = (
     (80, 36, UNAWARE),
     (160, 24, POSTED),
     (160, 104, ENDED),
+    (80, 32, ASKED),
+    (80, 56, ASKED),
+    (80, 72, ASKED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -69,6 +69,19 @@ class ReaderPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectPlan:
+    """The plan of a reader that asks owners for ranges. ``confirmed``: the share of its requests
+    whose answer the owner has to confirm; ``times``: … that look up a time instead; ``strays``: …
+    that go to an owner that was replaced, if there is one, and otherwise to any broker."""
+
+    machine: str
+    pause_ms: int
+    confirmed: float
+    times: float
+    strays: float
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionPlan:
     name: str
     partition: int
@@ -137,6 +150,7 @@ class TopicPlan(BookiePlan):
     hurries: float = 0.0
     """The share of requests that a producer or a consumer cancels almost at once."""
     committers: tuple[CommitterPlan, ...] = ()
+    direct: tuple[DirectPlan, ...] = ()
     forgets: bool = False
     """Brokers keep hardly any messages in memory."""
 

@@ -28,7 +28,8 @@ from tests.sim.oracle.limits.producer_limit import Try
 from tests.sim.oracle.log_history import LogHistory, Sent, payload_of
 from tests.sim.plan.topic_plan import ReaderPlan
 from tests.sim.topics.brokers import ANSWER_S, TOPIC, BrokerMachine, Unanswered, Unreached
-from tests.sim.topics.reads import look_around, look_at_tail, read_directly, read_some
+from tests.sim.topics.direct.ranges import read_directly
+from tests.sim.topics.reads import look_around, look_at_tail, read_some
 
 if TYPE_CHECKING:
     from tests.sim.topics.front import Front

@@ -13,7 +13,8 @@ checked:
                                                                    oracle/state_watch.py
 20 nothing is trimmed that somebody still needs                    oracle/subscription_history.py
 21 one sequence of messages for everybody, for ever                oracle/log_history.py,
-                                                                   topics/reads.py
+                                                                   topics/reads.py,
+                                                                   topics/direct/ranges.py
 27 a quota lets in what it may, and nothing else                   oracle/limits/quota_watch.py
 22 after healing all is served, and sealed in the end              topics/ending.py
 37 a batch is in the log once, or not at all                       commits/history.py
@@ -55,6 +56,7 @@ from tests.sim.topics.calls.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.dead_letters import Keyed, Letters, Replayer
+from tests.sim.topics.direct.reader import DirectReader
 from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
@@ -197,6 +199,7 @@ class _Play:
             for plan in self._plan.producers
         ]
         works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
+        works += [(plan.machine, DirectReader(plan, clients).run) for plan in self._plan.direct]
         for consumer in self._plan.consumers:
             subscription = subscriptions[consumer.subscription]
             chance = clients.chance(consumer.machine)

@@ -1,0 +1,56 @@
+"""A reader of a topic that is administered which has ranges from owners, and offsets by time: in
+logs that are trimmed within a ledger, that have ended, and whose topic is deleted and made anew."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fencelog.broker.broker import Broker
+from tests.sim.admin.clients import AdminClients
+from tests.sim.admin.edge import Edge
+from tests.sim.plan.topic_plan import DirectPlan
+from tests.sim.topics.direct.ranges import Asked, read_directly
+from tests.sim.topics.direct.reader import draw_asked, draw_time
+from tests.sim.topics.reads import look_up
+
+
+class AdminDirectReader:
+    """One reader of any partition, of whichever incarnation there is. It asks by what it knows of
+    the present one, and the answer is judged by the log of the one that gave it."""
+
+    def __init__(self, plan: DirectPlan, clients: AdminClients) -> None:
+        self._plan = plan
+        self._clients = clients
+        self._asking, self._chance = clients.asking(plan.machine)
+
+    async def run(self) -> None:
+        edge, chance, plan, asking = self._clients.edge, self._chance, self._plan, self._asking
+        while not self._clients.is_over.is_set():
+            await asyncio.sleep(chance.uniform(0, plan.pause_ms / 1000))
+            logs = edge.incarnations.living_logs
+            if not logs:
+                continue
+            log = chance.choice(logs)
+            if chance.random() >= plan.strays or not asking.stray(log):
+                asking.wander()
+            if chance.random() < plan.times:
+                time_us = draw_time(log, chance)
+                await asking.ask(partial(_looked_up, edge, log.partition, time_us))
+            else:
+                asked = draw_asked(log, plan, chance)
+                await asking.ask(partial(_read, edge, log.partition, asked))
+
+
+async def _read(edge: Edge, partition: int, asked: Asked, broker: Broker) -> None:
+    instance, log = await edge.open(broker, partition)
+    await read_directly(log, instance, asked)
+    log.counts["direct reads of an ended log"] += log.end is not None
+
+
+async def _looked_up(edge: Edge, partition: int, time_us: int, broker: Broker) -> None:
+    instance, log = await edge.open(broker, partition)
+    trimmed, is_ended = log.start_offset, log.end is not None
+    await look_up(log, instance, time_us)
+    log.counts["times looked up in a trimmed log"] += bool(trimmed)
+    log.counts["times looked up in an ended log"] += is_ended

@@ -1,0 +1,75 @@
+"""A reader that has ranges from owners, as tables and streams do: everything, from an offset on, the
+end alone, or where the ledger of a range is by now; and offsets by time besides."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+
+from fencelog.broker.broker import Broker
+from fencelog.ledgers.errors import FencelogError
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.plan.topic_plan import DirectPlan
+from tests.sim.topics.brokers import TOPIC, Unanswered, Unreached
+from tests.sim.topics.clients import Clients
+from tests.sim.topics.direct.ranges import ENDS_ONLY, EVERYTHING, Asked, read_directly
+from tests.sim.topics.reads import look_up
+
+ALL, ENDS, LEDGERS = 0.2, 0.3, 0.6
+"""The shares of requests for everything, for the end alone and for a ledger, each with those before
+it: the rest begins at some offset."""
+
+EXACT = (0, 0, -1, 1, 1_000)
+"""The distances of a time that is looked up from that of a message, in µs."""
+
+
+def draw_asked(log: LogHistory, plan: DirectPlan, chance: Random) -> Asked:
+    """Return what a reader asks next of this log."""
+    confirmed, what = chance.random() < plan.confirmed, chance.random()
+    offset = chance.randint(log.start_offset, max(log.start_offset, log.known_end))
+    if what < ALL:
+        return Asked(confirmed=confirmed) if confirmed else EVERYTHING
+    if what < ENDS:
+        return Asked(ENDS_ONLY, confirmed)
+    if what < LEDGERS and log.listed:
+        return Asked(max(0, offset - 1), confirmed, refresh=chance.choice(sorted(log.listed)))
+    return Asked(offset, confirmed)
+
+
+def draw_time(log: LogHistory, chance: Random) -> int:
+    """Return a time to look up in this log: that of some message, or one close by."""
+    times = [*log.times.values()] or [0]
+    return chance.choice(times) + chance.choice(EXACT)
+
+
+class DirectReader:
+    """One reader of the one partition."""
+
+    def __init__(self, plan: DirectPlan, clients: Clients) -> None:
+        self._plan = plan
+        self._clients = clients
+        self._chance = clients.chance(plan.machine)
+
+    async def run(self) -> None:
+        clients, chance, plan = self._clients, self._chance, self._plan
+        log = clients.logs[0]
+        while not clients.is_over.is_set():
+            await asyncio.sleep(chance.uniform(0, plan.pause_ms / 1000))
+            stray = clients.previous_owner(log) if chance.random() < plan.strays else None
+            machine = stray or clients.some_broker(chance)
+            log.counts["ranges asked of previous owners"] += stray is not None
+            with suppress(FencelogError, Unreached, Unanswered):
+                if chance.random() < plan.times:
+                    await machine.ask(partial(_looked_up, log, draw_time(log, chance)))
+                else:
+                    await machine.ask(partial(_read, log, draw_asked(log, plan, chance)))
+
+
+async def _read(log: LogHistory, asked: Asked, broker: Broker) -> None:
+    await read_directly(log, await broker.partition(TOPIC, log.partition), asked)
+
+
+async def _looked_up(log: LogHistory, time_us: int, broker: Broker) -> None:
+    await look_up(log, await broker.partition(TOPIC, log.partition), time_us)
