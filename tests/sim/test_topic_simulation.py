@@ -26,6 +26,14 @@ THOROUGH = Budget(at_least=150, cpu_s=50, wall_s=900, rare_up_to=420)
 PLAYED = (
     *("takeovers", "rolls", "append: append_unknown", "append: no_owner", "duplicates"),
     *("reads", "direct reads", "times looked up", "views read", "limbo cleared"),
+    *("confirmed ranges", "ranges from an offset", "ranges within a ledger"),
+    *("ranges with new metadata", "ranges asked of previous owners", "bookies replaced"),
+    *(
+        "direct reads of a trimmed log",
+        "ranges from within a batch",
+        "direct reads of an ended log",
+    ),
+    *("times looked up in a trimmed log", "times looked up in an ended log", "offsets denied"),
     *(
         "seeks",
         "trims",

@@ -32,8 +32,8 @@ class AdminDirectReader:
             if not logs:
                 continue
             log = chance.choice(logs)
-            if chance.random() >= plan.strays or not asking.stray(log):
-                asking.wander()
+            if chance.random() < plan.strays:
+                asking.stray(log)
             if chance.random() < plan.times:
                 time_us = draw_time(log, chance)
                 await asking.ask(partial(_looked_up, edge, log.partition, time_us))

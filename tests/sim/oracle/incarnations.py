@@ -72,7 +72,9 @@ class AdminLog(LogHistory):
         if self.end not in (None, end):
             self.violate(24, f"it ended at {self.end}, and ends at {end}")
         if self.known_end > end:
-            self.violate(24, f"it ended at {end}, {self.known_end - 1} had been acknowledged or read")
+            self.violate(
+                24, f"it ended at {end}, {self.known_end - 1} had been acknowledged or read"
+            )
         self.end = end
         self.known_end = max(self.known_end, end)
 

@@ -292,8 +292,9 @@ ASKED = Story(
     steps_elsewhere=0.2,
     direct=3,
 )
-"""Readers ask for ranges and times of a log that is trimmed within its ledgers, is ended, grows, and
-whose topic is deleted and made anew, also those owners that were replaced and do not know it."""
+"""Readers ask for ranges and times of a log that is trimmed within its ledgers, or is ended, and of
+a topic that grows, or is deleted and made anew; also owners that do not know that they were
+replaced."""
 
 STAGED = (
     (40, 12, FORGOTTEN),

@@ -151,6 +151,8 @@ class TopicPlan(BookiePlan):
     """The share of requests that a producer or a consumer cancels almost at once."""
     committers: tuple[CommitterPlan, ...] = ()
     direct: tuple[DirectPlan, ...] = ()
+    moves: bool = False
+    """Closed ledgers are moved to other bookies meanwhile."""
     forgets: bool = False
     """Brokers keep hardly any messages in memory."""
 

@@ -56,6 +56,7 @@ from tests.sim.topics.calls.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.dead_letters import Keyed, Letters, Replayer
+from tests.sim.topics.direct.mover import MACHINE, Mover
 from tests.sim.topics.direct.reader import DirectReader
 from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
@@ -149,6 +150,9 @@ class _Play:
         is_limited = self._watch_limits(logs, subscriptions)
         processes = self._start_clients(clients, subscriptions, brokers)
         processes += start_committers(plan.committers, cluster, clients)
+        if plan.moves:
+            mover = Mover(cluster, logs[0], clients.is_over)
+            processes.append(cluster.client_process(MACHINE, mover.run))
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()

@@ -1,5 +1,5 @@
-"""Histories of readers that ask owners for ranges all the time, also those that were replaced and do
-not know it, under others that ask for what comes next.
+"""Histories of readers that ask owners for ranges all the time, also those that do not know that
+they were replaced, while ledgers are moved, and other readers ask for what comes next.
 
 Drawn by streams of their own, over the plan that the others have made.
 """
@@ -18,6 +18,9 @@ EVERY, AT = 80, (25, 54)
 
 RETENTION = ({}, {"retention_bytes": 1}, {"retention_bytes": 500})
 
+SHAPE = {"ensemble_size": 2, "write_quorum": 2, "ack_quorum": 2}
+"""Of three bookies, so that there is one that a ledger may be moved to."""
+
 
 def with_direct_readers(plan: TopicPlan) -> TopicPlan:
     """The same plan, or that of a staged history."""
@@ -35,6 +38,7 @@ def _asked(random: Random, plan: TopicPlan) -> TopicPlan:
         overrides={
             **plan.overrides,
             **random.choice(RETENTION),
+            **SHAPE,
             "roll_entries": random.choice((2, 5, 20, 1_000)),
         },
         producers=tuple(
@@ -42,6 +46,7 @@ def _asked(random: Random, plan: TopicPlan) -> TopicPlan:
         ),
         readers=tuple(ReaderPlan(f"t{n}", 0, start, 100, strays=True) for n in (1, 2)),
         direct=draw_direct_readers(random, 3),
+        moves=True,
         faults=(*usurpers(random, plan), *rarely_drawn(plan)),
     )
 

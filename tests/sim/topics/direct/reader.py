@@ -1,10 +1,9 @@
-"""A reader that has ranges from owners, as tables and streams do: everything, from an offset on, the
-end alone, or where the ledger of a range is by now; and offsets by time besides."""
+"""A reader that has ranges from owners, as tables and streams do: everything, from an offset on,
+the end alone, or where the ledger of a range is by now; and offsets by time besides."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 
@@ -54,17 +53,19 @@ class DirectReader:
 
     async def run(self) -> None:
         clients, chance, plan = self._clients, self._chance, self._plan
-        log = clients.logs[0]
+        log, machine = clients.logs[0], clients.some_broker(chance)
         while not clients.is_over.is_set():
             await asyncio.sleep(chance.uniform(0, plan.pause_ms / 1000))
             stray = clients.previous_owner(log) if chance.random() < plan.strays else None
-            machine = stray or clients.some_broker(chance)
             log.counts["ranges asked of previous owners"] += stray is not None
-            with suppress(FencelogError, Unreached, Unanswered):
-                if chance.random() < plan.times:
-                    await machine.ask(partial(_looked_up, log, draw_time(log, chance)))
-                else:
-                    await machine.ask(partial(_read, log, draw_asked(log, plan, chance)))
+            if chance.random() < plan.times:
+                work = partial(_looked_up, log, draw_time(log, chance))
+            else:
+                work = partial(_read, log, draw_asked(log, plan, chance))
+            try:
+                await (stray or machine).ask(work)
+            except (FencelogError, Unreached, Unanswered) as error:
+                machine = clients.directed(chance, error)
 
 
 async def _read(log: LogHistory, asked: Asked, broker: Broker) -> None:
