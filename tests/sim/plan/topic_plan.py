@@ -79,6 +79,8 @@ class DirectPlan:
     confirmed: float
     times: float
     strays: float
+    over_http: bool = False
+    """True if it asks for ranges over HTTP, which any broker answers or passes on."""
 
 
 @dataclass(frozen=True, slots=True)

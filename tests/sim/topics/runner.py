@@ -58,6 +58,7 @@ from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.dead_letters import Keyed, Letters, Replayer
 from tests.sim.topics.direct.mover import MACHINE, Mover
 from tests.sim.topics.direct.reader import DirectReader
+from tests.sim.topics.direct.route import RangeRoute
 from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
@@ -203,7 +204,9 @@ class _Play:
             for plan in self._plan.producers
         ]
         works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
-        works += [(plan.machine, DirectReader(plan, clients).run) for plan in self._plan.direct]
+        route = RangeRoute(clients.front, clients.logs[0]) if self._plan.direct else None
+        for direct in self._plan.direct:
+            works.append((direct.machine, DirectReader(direct, clients, route).run))
         for consumer in self._plan.consumers:
             subscription = subscriptions[consumer.subscription]
             chance = clients.chance(consumer.machine)

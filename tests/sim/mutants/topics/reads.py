@@ -94,6 +94,19 @@ RANGES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "confirmed-is-not-passed-on",
+        "SEMANTICS.md, readers",
+        "The endpoint does not tell the owner that its answer has to be confirmed.",
+        (
+            Edit(
+                "fencelog.api.read.read",
+                "Read.get_segments",
+                "confirmed=confirmed",
+                "confirmed=False",
+            ),
+        ),
+    ),
+    Mutant(
         "ranges-from-an-offset-leave-its-ledger-out",
         "SEMANTICS.md, readers",
         "Who asks for ranges from the last message of a ledger on gets those behind the ledger.",

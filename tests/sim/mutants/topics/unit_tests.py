@@ -271,6 +271,7 @@ TESTS = {
         "ranges-end-with-a-ledger-that-is-written",
     ),
     "tests/broker/partition/test_quiet_check.py": ("ranges-without-an-owner",),
+    "tests/api/read/test_read.py": ("confirmed-is-not-passed-on",),
     "tests/api/routing/test_link_core.py": ("answer-of-another-request",),
     "tests/api/subscriptions/test_exclusive_lease.py": (
         "held-for-less-than-the-leases",

@@ -1,5 +1,5 @@
-"""A replication worker that moves closed ledgers of a log to other bookies, as for a better balance:
-readers, and owners too, go on with the metadata that they had."""
+"""A replication worker that moves closed ledgers of a log to other bookies, as balancing does:
+readers and owners too, go on with the metadata that they had."""
 
 from __future__ import annotations
 

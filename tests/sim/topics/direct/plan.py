@@ -33,6 +33,10 @@ def _asked(random: Random, plan: TopicPlan) -> TopicPlan:
     """Readers ask any owner for ranges and times, or for what comes next. That is all that a
     previous one hears after it was replaced: producers stay with the newest owner."""
     start, plan = Moment("start", 0, 0), replace(plan, brokers=BROKERS)
+    over_http = [
+        replace(one, machine=f"h{number + 1}", over_http=True)
+        for number, one in enumerate(draw_direct_readers(random, 2))
+    ]
     return replace(
         plan,
         overrides={
@@ -45,7 +49,7 @@ def _asked(random: Random, plan: TopicPlan) -> TopicPlan:
             replace(producer(random, f"p{n}", "none", wanders=0.0), follows=True) for n in (1, 2)
         ),
         readers=tuple(ReaderPlan(f"t{n}", 0, start, 100, strays=True) for n in (1, 2)),
-        direct=draw_direct_readers(random, 3),
+        direct=(*draw_direct_readers(random, 3), *over_http),
         moves=True,
         faults=(*usurpers(random, plan), *rarely_drawn(plan)),
     )

@@ -14,6 +14,7 @@ from tests.sim.plan.topic_plan import DirectPlan
 from tests.sim.topics.brokers import TOPIC, Unanswered, Unreached
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.direct.ranges import ENDS_ONLY, EVERYTHING, Asked, read_directly
+from tests.sim.topics.direct.route import RangeRoute
 from tests.sim.topics.reads import look_up
 
 ALL, ENDS, LEDGERS = 0.2, 0.3, 0.6
@@ -46,7 +47,9 @@ def draw_time(log: LogHistory, chance: Random) -> int:
 class DirectReader:
     """One reader of the one partition."""
 
-    def __init__(self, plan: DirectPlan, clients: Clients) -> None:
+    def __init__(self, plan: DirectPlan, clients: Clients, route: RangeRoute | None) -> None:
+        """``route``: that of the service, where it has to go through it."""
+        self._route = route if plan.over_http else None
         self._plan = plan
         self._clients = clients
         self._chance = clients.chance(plan.machine)
@@ -58,6 +61,11 @@ class DirectReader:
             await asyncio.sleep(chance.uniform(0, plan.pause_ms / 1000))
             stray = clients.previous_owner(log) if chance.random() < plan.strays else None
             log.counts["ranges asked of previous owners"] += stray is not None
+            if self._route is not None:
+                asked = draw_asked(log, plan, chance)
+                if not await self._route.ask((stray or machine).name, asked):
+                    machine = clients.some_broker(chance)
+                continue
             if chance.random() < plan.times:
                 work = partial(_looked_up, log, draw_time(log, chance))
             else:
