@@ -28,7 +28,7 @@ PLAYED = (
     *("reads", "direct reads", "times looked up", "views read", "limbo cleared"),
     *("confirmed ranges", "ranges from an offset", "ranges within a ledger"),
     *("ranges with new metadata", "ranges asked of previous owners", "bookies replaced"),
-    *("ranges over HTTP", "ranges over links"),
+    *("ranges over HTTP", "ranges over links", "topics confirmed"),
     *(
         "direct reads of a trimmed log",
         "ranges from within a batch",

@@ -7,12 +7,17 @@ import asyncio
 from functools import partial
 
 from fencelog.broker.broker import Broker
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.admin.clients import AdminClients
 from tests.sim.admin.edge import Edge
 from tests.sim.plan.topic_plan import DirectPlan
+from tests.sim.topics.brokers import TOPIC
 from tests.sim.topics.direct.ranges import Asked, read_directly
 from tests.sim.topics.direct.reader import draw_asked, draw_time
 from tests.sim.topics.reads import look_up
+
+TOPICS = 0.15
+"""The share of requests for the topic itself, as it is now."""
 
 
 class AdminDirectReader:
@@ -31,6 +36,9 @@ class AdminDirectReader:
             logs = edge.incarnations.living_logs
             if not logs:
                 continue
+            if chance.random() < TOPICS:
+                await asking.ask(partial(_found, edge))
+                continue
             log = chance.choice(logs)
             if chance.random() < plan.strays:
                 asking.stray(log)
@@ -40,6 +48,19 @@ class AdminDirectReader:
             else:
                 asked = draw_asked(log, plan, chance)
                 await asking.ask(partial(_read, edge, log.partition, asked))
+
+
+async def _found(edge: Edge, broker: Broker) -> None:
+    """Ask which topic there is, as whoever plans a query does."""
+    incarnations, told = edge.incarnations, None
+    known = len(incarnations.states)
+    try:
+        async with broker.topics.latest():
+            told = await broker.topics.get(TOPIC)
+    except FencelogError as error:
+        if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+            raise
+    incarnations.check_confirmed(told, known)
 
 
 async def _read(edge: Edge, partition: int, asked: Asked, broker: Broker) -> None:

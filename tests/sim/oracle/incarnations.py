@@ -117,6 +117,8 @@ class Incarnations:
         self._cluster = cluster
         self.all: dict[str, Incarnation] = {}
         self.living: Incarnation | None = None
+        self.states: list[tuple[str, TopicConfig] | None] = [None]
+        """The topic's id and settings, or that there is none, in the order of the changes."""
         self._ended: set[str] = set()
         self.logs: dict[tuple[str, int], AdminLog] = {}
         cluster.subscribe(self._changed)
@@ -153,6 +155,14 @@ class Incarnations:
         topic = self.all.get(info.topic_id)
         if topic is None or info.config not in topic.configs:
             self.history.violate(24, f"topic {info.topic_id[:4]} never had {info.config}")
+
+    def check_confirmed(self, told: TopicInfo | None, known: int) -> None:
+        """Check an answer about the topic, None if there was none, that must not be older than a
+        request, before which the topic had so many states."""
+        self.history.counts["topics confirmed"] += 1
+        state = None if told is None else (told.topic_id, told.config)
+        if state not in self.states[known - 1 :]:
+            self.history.violate(24, f"{state} is confirmed, it was {self.states[known - 1]}")
 
     def check_once(self) -> None:
         """Check that an append whose idempotency key selects the partition is in one partition
@@ -193,6 +203,7 @@ class Incarnations:
             node = self._cluster.get(TOPIC_PATH)
         except FencelogError:
             self.living = None
+            self.states.append(None)
             if before is not None:
                 self._ended.add(before.topic_id)
                 self.history.counts["topics deleted"] += 1
@@ -216,6 +227,7 @@ class Incarnations:
             self._grown(now, info.config.partitions)
         now.partitions = max(now.partitions, info.config.partitions)
         now.configs.append(info.config)
+        self.states.append((info.topic_id, info.config))
         self.living = now
 
     def _check_change(self, before: TopicConfig, after: TopicConfig) -> None:

@@ -282,8 +282,11 @@ ASKED = Story(
     groups=(0,),
     retention=0.2,
     usurpers=(1, 2, 3),
-    faults=("unload", "kill broker", "believe", "answers lost", "pause broker", "slow metadata"),
-    fault_counts=(1, 2, 3),
+    faults=(
+        *("unload", "kill broker", "believe", "answers lost", "pause broker", "slow metadata"),
+        *("metadata lags",) * 6,
+    ),
+    fault_counts=(4, 6, 8),
     pauses_ms=(10, 40),
     writers=(3, 4),
     lengths_ms=(2_500, 3_500),
@@ -312,7 +315,6 @@ STAGED = (
     (160, 24, POSTED),
     (160, 104, ENDED),
     (80, 32, ASKED),
-    (80, 56, ASKED),
     (80, 72, ASKED),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -107,6 +107,19 @@ RANGES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "confirmed-by-a-late-server",
+        "SEMANTICS.md, readers",
+        "The topic that there is now is read from a server of metadata that may be late.",
+        (
+            Edit(
+                "fencelog.broker.registry.topics",
+                "TopicRegistry.latest",
+                "await catch_up(self._store)",
+                "self._store.session_id",
+            ),
+        ),
+    ),
+    Mutant(
         "ranges-from-an-offset-leave-its-ledger-out",
         "SEMANTICS.md, readers",
         "Who asks for ranges from the last message of a ledger on gets those behind the ledger.",

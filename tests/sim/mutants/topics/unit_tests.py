@@ -5,6 +5,7 @@ from __future__ import annotations
 TESTS = {
     "tests/broker/registry/test_topics.py": (
         "opened-without-a-topic",
+        "confirmed-by-a-late-server",
         "deleted-unmarked",
         "opened-on-the-word-of-the-list",
     ),
