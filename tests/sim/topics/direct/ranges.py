@@ -23,8 +23,8 @@ from fencelog.spark_connector.planning.segments import (
 )
 from tests.sim.oracle.log_history import LogHistory, payload_of
 
-ENDS_ONLY = (1 << 63) - 1
-"""An offset that no log reaches, for a reader that wants to know the end alone."""
+ENDS_ONLY = 1 << 62
+"""An offset that no log reaches, for a reader that wants to know the end alone, as streams do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Judge:
         self._check_bounds(ranges)
         for number, segment in enumerate(ranges.segments):
             self._read(segment, max(ranges.earliest_offset, asked.from_offset), is_first=not number)
-        if asked.refresh is not None:
+        if asked.confirmed and asked.refresh is not None:
             self._check_refreshed(ranges)
 
     def _check_bounds(self, ranges: PartitionSegments) -> None:
@@ -156,15 +156,15 @@ class Judge:
 
     def _check_refreshed(self, ranges: PartitionSegments) -> None:
         """Check that the metadata of the ledger that was asked for are not those of before the
-        request. A ledger that the owner writes is not read: its writer has the latest that let it
-        write."""
+        request: a look at the list is behind all that the store has. A ledger that the owner writes
+        is not read: its writer has the latest that let it write."""
         known = self._metadata()
         for segment in ranges.segments:
             if segment.ledger.ledger_id == self._asked.refresh and segment.ledger.is_closed:
                 self._log.counts["ranges with new metadata"] += 1
                 if known and segment.ledger not in since(known, self._versions):
                     self._log.violate(
-                        21, f"{segment.ledger} is older than the request, which had {known[-1]}"
+                        21, f"{self._asked}: {segment.ledger} is older, it was {known[-1]}"
                     )
 
     def _metadata(self) -> list[LedgerMetadata]:

@@ -161,11 +161,12 @@ def test_metadata_that_are_older_than_the_request_are_seen() -> None:
     old, versions = one.metadata[1], one.log.history.metadata[1]
     moved = replace(old.fragments[0], bookies=("b1", "b2", "b4"))
     new = replace(old, fragments=(moved,))
-    asked, rest = Asked(0, refresh=1), one.segment(2)
+    asked, rest = Asked(0, confirmed=True, refresh=1), one.segment(2)
     assert one.judge(asked, one.segment(1), rest) == []
     versions.append(new)
-    assert "is older than the request" in one.judge(asked, one.segment(1), rest)[0]
+    assert "is older, it was" in one.judge(asked, one.segment(1), rest)[0]
     assert one.judge(EVERYTHING, one.segment(1), rest) == []
+    assert one.judge(Asked(0, refresh=1), one.segment(1), rest) == []  # from a server that is late
     assert one.judge(asked, one.segment(1, ledger=to_json(new)), rest) == []
     assert one.judge(Asked(0, refresh=99), one.segment(1), rest) == []
     assert one.log.history.counts["ranges with new metadata"] == 3
