@@ -18,9 +18,12 @@ from tests.sim.oracle.log_history import LogHistory
 MACHINE = "m1"
 
 RATE = 1_000_000
-CHECK_MS = 50
-PAUSE_S = (0.05, 0.2)
+CHECK_MS = 20
+PAUSE_S = (0.02, 0.08)
 """The time between two moves: a few of each ledger, in a history of seconds."""
+
+NEWEST = 4
+"""So many of the closed ledgers are moved: readers ask for the newest."""
 
 
 class Mover:
@@ -59,7 +62,7 @@ class Mover:
         closed = [one for one in known if one is not None and one.is_closed]
         if not closed:
             return
-        metadata = chance.choice(closed)
+        metadata = chance.choice(closed[-NEWEST:])
         fragment = chance.choice(metadata.fragments)
         others = sorted(set(self._cluster.bookies) - set(fragment.bookies))
         if others:

@@ -21,6 +21,12 @@ ALL, ENDS, LEDGERS = 0.2, 0.3, 0.6
 """The shares of requests for everything, for the end alone and for a ledger, each with those before
 it: the rest begins at some offset."""
 
+NEWEST = 5
+"""So many of the ledgers are asked for: earlier ones may be trimmed."""
+
+TASKS = 0.7
+"""The share of requests for a ledger that are confirmed even if the reader asks for no more."""
+
 EXACT = (0, 0, -1, 1, 1_000)
 """The distances of a time that is looked up from that of a message, in µs."""
 
@@ -34,7 +40,9 @@ def draw_asked(log: LogHistory, plan: DirectPlan, chance: Random) -> Asked:
     if what < ENDS:
         return Asked(ENDS_ONLY, confirmed)
     if what < LEDGERS and log.listed:
-        return Asked(max(0, offset - 1), confirmed, refresh=chance.choice(sorted(log.listed)))
+        ledger_id, first = chance.choice(sorted(log.listed)[-NEWEST:]), max(0, offset - 1)
+        confirmed = confirmed or chance.random() < TASKS
+        return Asked(chance.choice((0, first)), confirmed, refresh=ledger_id)
     return Asked(offset, confirmed)
 
 
