@@ -206,7 +206,7 @@ class _Play:
         works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
         route = RangeRoute(clients.front, clients.logs[0]) if self._plan.direct else None
         for direct in self._plan.direct:
-            works.append((direct.machine, DirectReader(direct, clients, route).run))
+            works.append((direct.machine, partial(DirectReader(direct, clients, route).run)))
         for consumer in self._plan.consumers:
             subscription = subscriptions[consumer.subscription]
             chance = clients.chance(consumer.machine)

@@ -16,7 +16,7 @@ from tests.sim.plan.topic_plan import DirectPlan, ReaderPlan, TopicPlan
 EVERY, AT = 80, (25, 54)
 """The places, in so many seeds in a row, of these histories."""
 
-RETENTION = ({}, {"retention_bytes": 1}, {"retention_bytes": 500})
+RETENTION: tuple[dict[str, int], ...] = ({}, {"retention_bytes": 1}, {"retention_bytes": 500})
 
 SHAPE = {"ensemble_size": 2, "write_quorum": 2, "ack_quorum": 2}
 """Of three bookies, so that there is one that a ledger may be moved to."""
