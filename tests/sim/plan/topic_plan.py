@@ -65,7 +65,7 @@ class ReaderPlan:
     moment: Moment
     max_messages: int
     strays: bool = False
-    """True if it asks any broker, each time, for what comes after all that is known."""
+    """True if it asks any broker, each time, for what comes after all that is known, or later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,9 @@ HURRY_S = 0.02
 
 MOST_LATER_US = 600_000
 
+BEYOND = (0, 0, 1, 5)
+"""The distances from the known end at which a reader that strays asks for messages."""
+
 LOOKS = 0.15
 """The share of a reader's requests for something else than messages."""
 
@@ -119,7 +122,8 @@ class Clients:
         machine = self.some_broker(chance)
         while not self.is_over.is_set():
             if plan.strays:
-                offset, machine = log.known_end, self.some_broker(chance)
+                offset = log.known_end + chance.choice(BEYOND)
+                machine = self.some_broker(chance)
             try:
                 result = await machine.ask(partial(read_some, log, offset, plan.max_messages))
             except (FencelogError, Unreached, Unanswered) as error:
