@@ -145,8 +145,8 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         """Return the ledgers of a partition up to its confirmed end, those with ``from_offset`` and
         what follows, and the bookies that hold them. ``confirmed``: everything that was
         acknowledged before, also if the broker that is asked was replaced and does not know it.
-        ``refresh``: the metadata of this ledger is not older than the request. Raises
-        TOPIC_NOT_FOUND, NO_OWNER, …."""
+        ``refresh``: the metadata of this ledger is read anew; with ``confirmed`` it is not older
+        than the request. Raises TOPIC_NOT_FOUND, NO_OWNER, …."""
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
         query: dict[str, Any] = {"from_offset": from_offset}
         if confirmed:

@@ -30,6 +30,15 @@ THOROUGH = Budget(at_least=150, cpu_s=50, wall_s=900, rare_up_to=420, also=AIMED
 PLAYED = (
     *("takeovers", "rolls", "append: append_unknown", "append: no_owner", "duplicates"),
     *("reads", "direct reads", "times looked up", "views read", "limbo cleared"),
+    *("confirmed ranges", "ranges from an offset", "ranges within a ledger"),
+    *("ranges with new metadata", "ranges asked of previous owners", "bookies replaced"),
+    *("ranges over HTTP", "ranges over links", "topics confirmed"),
+    *(
+        "direct reads of a trimmed log",
+        "ranges from within a batch",
+        "direct reads of an ended log",
+    ),
+    *("times looked up in a trimmed log", "times looked up in an ended log", "offsets denied"),
     *(
         "seeks",
         "trims",

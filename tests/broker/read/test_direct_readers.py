@@ -74,6 +74,30 @@ async def test_an_answer_that_cannot_be_confirmed_is_none(stage: Stage) -> None:
     assert log.is_serving
 
 
+async def test_ranges_of_a_log_that_is_trimmed_within_a_ledger_begin_there(stage: Stage) -> None:
+    log = await stage.open()
+    for _ in range(4):
+        await log.append_message(Message(b"x"))
+    log._reader.trim(2)
+    for each, fields in ((0, (0, 4, 0)), (3, (0, 4, 3))):
+        answer = await log.segments(each)
+        (found,) = answer["segments"]
+        assert (answer["earliest_offset"], answer["end_offset"]) == (2, 4)
+        assert (found["base_offset"], found["messages"], found["first_entry"]) == fields
+
+
+async def test_ranges_of_a_log_that_has_ended_go_to_its_end(stage: Stage) -> None:
+    log = await of_ledgers(stage, 2)
+    await log.append_message(Message(b"x"))
+    await log.terminate()
+    for _ in range(2):
+        answer = await log.segments(confirmed=True)
+        assert [s["base_offset"] for s in answer["segments"]] == [0, 1, 2]
+        assert answer["end_offset"] == 3
+        assert [s["base_offset"] for s in (await log.segments(2))["segments"]] == [2]
+        log = await stage.open()
+
+
 async def test_metadata_of_a_ledger_is_read_anew_on_request(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:

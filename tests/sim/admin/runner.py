@@ -25,6 +25,7 @@ from fencelog.broker.compaction import compaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.registry.topics import TopicConfig
 from tests.sim.admin.clients import AdminClients
+from tests.sim.admin.direct import AdminDirectReader
 from tests.sim.admin.edge import Edge
 from tests.sim.admin.ending import AdminEnding
 from tests.sim.admin.operator import LIMITS, SETTINGS, Operator
@@ -111,6 +112,7 @@ class AdminPlay:
         works: list[tuple[str, Coroutine[Any, Any, None]]] = [
             *((one.machine, roles.write(one)) for one in plan.writers),
             *((one.machine, roles.read(one)) for one in plan.followers),
+            *((one.machine, AdminDirectReader(one, roles).run()) for one in plan.direct),
             *((f"consumer of {one.name}", roles.consume(one)) for one in plan.groups if one.pulls),
             *(
                 (f"a{number + 1}", operator.carry_out(f"a{number + 1}", step))

@@ -93,6 +93,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_once.MUTANTS,
     *mutants_broker_bookies.MUTANTS,
     *mutants_broker_reads.MUTANTS,
+    *mutants_broker_reads.RANGES,
     *mutants_broker_reads.DENIED,
     *mutants_broker_letters.MUTANTS,
     *mutants_deliveries.MUTANTS,

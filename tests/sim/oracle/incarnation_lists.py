@@ -91,6 +91,8 @@ class IncarnationLedgerLists(LedgerListWatch):
             log.violate(24, "it had ended, and goes on")
         if before.terminated and {s.ledger_id for s in now.segments} - before.ledgers:
             log.violate(24, "it had ended, and got a ledger")
+        if now.terminated and now.next_base is not None:
+            log.ended(now.next_base)
         previous = before.compacted
         if previous is not None and (
             now.compacted is None or now.compacted.end_offset < previous.end_offset

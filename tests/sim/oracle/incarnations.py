@@ -46,7 +46,7 @@ class AdminLog(LogHistory):
     cursors: dict[str, CursorHistory] = field(default_factory=dict)
     """Cursors by subscription id."""
     end: int | None = None
-    """The confirmed end of the log, if it was terminated."""
+    """The end of the log, if it was terminated."""
     horizons: dict[int, int] = field(default_factory=dict)
     """The previous view's horizon, by the horizon of a compacted view."""
     registered: dict[str, RegisteredSubscription] = field(default_factory=dict)
@@ -148,6 +148,22 @@ class AdminLog(LogHistory):
         if not (self.cursors and self.settings.may_refuse(self, self.segments)):
             self.violate(27, "an append is refused for a quota, and no backlog is over one")
 
+    def tail_shown(self, tail: int, floor: int, instance: object) -> None:
+        if self.end is not None and tail > self.end:
+            self.violate(24, f"a tail of {tail} is shown, it ended at {self.end}")
+        LogHistory.tail_shown(self, tail, floor, instance)
+
+    def ended(self, end: int) -> None:
+        """Record that the list, or an answer, says that the log ends there for good."""
+        if self.end not in (None, end):
+            self.violate(24, f"it ended at {self.end}, and ends at {end}")
+        if self.known_end > end:
+            self.violate(
+                24, f"it ended at {end}, {self.known_end - 1} had been acknowledged or read"
+            )
+        self.end = end
+        self.known_end = max(self.known_end, end)
+
     def check_access(self) -> None:
         """Check the durable access of the current topic; the lists of others are not followed."""
         wrong = self.access.check_durable(self.state.access())
@@ -200,6 +216,8 @@ class Incarnations:
         self._cluster = cluster
         self.all: dict[str, Incarnation] = {}
         self.living: Incarnation | None = None
+        self.states: list[tuple[str, TopicConfig] | None] = [None]
+        """The topic's id and settings, or that there is none, in the order of the changes."""
         self._ended: set[str] = set()
         self.logs: dict[tuple[str, int], AdminLog] = {}
         self._registered: dict[str, dict[str, RegisteredSubscription]] = {}
@@ -254,6 +272,14 @@ class Incarnations:
         if topic is None or info.config not in topic.configs:
             self.history.violate(24, f"topic {info.topic_id[:4]} never had {info.config}")
 
+    def check_confirmed(self, told: TopicInfo | None, known: int) -> None:
+        """Check an answer about the topic, None if there was none, that must not be older than a
+        request, before which the topic had so many states."""
+        self.history.counts["topics confirmed"] += 1
+        state = None if told is None else (told.topic_id, told.config)
+        if state not in self.states[known - 1 :]:
+            self.history.violate(24, f"{state} is confirmed, it was {self.states[known - 1]}")
+
     def check_once(self) -> None:
         """Check that an append whose idempotency key selects the partition is in one partition
         only."""
@@ -293,6 +319,7 @@ class Incarnations:
             node = self._cluster.get(TOPIC_PATH)
         except FencelogError:
             self.living = None
+            self.states.append(None)
             if before is not None:
                 self._ended.add(before.topic_id)
                 self.history.counts["topics deleted"] += 1
@@ -317,6 +344,7 @@ class Incarnations:
         now.partitions = max(now.partitions, info.config.partitions)
         now.configs.append(info.config)
         self._settings_of(info.topic_id).became(info.config)
+        self.states.append((info.topic_id, info.config))
         self.living = now
 
     def _check_change(self, before: TopicConfig, after: TopicConfig) -> None:

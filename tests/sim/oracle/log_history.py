@@ -112,6 +112,9 @@ class LogHistory:
     times: dict[int, int] = field(default_factory=dict)
     """Publish times by offset, as far as clients were answered one."""
     start_offset: int = 0
+    known_start: int = 0
+    """The offset below which all was trimmed when the last owner took over, or somebody was told
+    so."""
     on_trim: Callable[[int], None] = lambda offset: None
     only_for: dict[bytes, str] = field(default_factory=dict)
     """The only subscription that receives a message, by the message's bytes."""
@@ -278,6 +281,7 @@ class LogHistory:
         """A takeover stands in the list of ledgers. Below ``start`` all was trimmed before it."""
         self.begins[epoch] = offset
         self.starts[epoch] = start
+        self.known_start = max(self.known_start, start)
         self.counts["takeovers"] += 1
         if offset < self.acked_end:
             self.violate(

@@ -93,6 +93,25 @@ def test_an_id_that_comes_back_is_seen() -> None:
     assert "topic one was deleted, and is back" in back[1]
 
 
+def test_what_is_confirmed_of_a_topic_is_not_older_than_the_request() -> None:
+    registry = Registry()
+    states, seen = registry.seen.states, registry.seen
+    registry.make("one")
+    before = TopicInfo(TOPIC, "one", TopicConfig(1, {}), 0)
+    registry.change("one", roll_entries=2)
+    after = TopicInfo(TOPIC, "one", TopicConfig(1, {"roll_entries": 2}), 0)
+    seen.check_confirmed(before, len(states) - 1)
+    seen.check_confirmed(after, len(states))
+    registry.delete()
+    seen.check_confirmed(after, len(states) - 1)
+    seen.check_confirmed(None, len(states))
+    assert registry.history.violations == []
+    seen.check_confirmed(after, len(states))
+    seen.check_confirmed(None, 1)
+    seen.check_confirmed(before, 3)
+    assert len(registry.history.violations) == 2
+
+
 def test_lost_settings_and_partitions_are_seen() -> None:
     registry = Registry()
     registry.make("one", 2, roll_entries=2)

@@ -21,6 +21,7 @@ from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_forwards import CUT_ANSWERS
 from tests.sim.plan.topic_owners import BROKERS, usurpers
 from tests.sim.plan.topic_plan import TOPIC_TARGETS, ReaderPlan, late_servers
+from tests.sim.topics.direct.plan import draw_direct_readers
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -121,6 +122,7 @@ class _Draw:
             compacts=story.compacts,
             posts=story.posts,
             sweep_s=story.sweep_s,
+            direct=draw_direct_readers(Random(f"admin direct {seed}"), story.direct),
             claimants=Random(f"admin claimants {seed}").choice(story.claimants),
         )
 

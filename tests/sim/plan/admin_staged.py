@@ -363,6 +363,31 @@ VIEWED = replace(
 """Little is retained, and the compacted view is kept up now and then: some messages go before it
 has them."""
 
+ASKED = Story(
+    first=("trim", "trim"),
+    steps=(*("trim",) * 8, *("unload",) * 2, "terminate", *("recreate",) * 2, "grow"),
+    step_counts=(12, 16),
+    events=(*("append ack",) * 4, *("takeover",) * 2, "made"),
+    groups=(0,),
+    retention=0.2,
+    usurpers=(1, 2, 3),
+    faults=(
+        *("unload", "kill broker", "believe", "answers lost", "pause broker", "slow metadata"),
+        *("metadata lags",) * 6,
+    ),
+    fault_counts=(4, 6, 8),
+    pauses_ms=(10, 40),
+    writers=(3, 4),
+    lengths_ms=(2_500, 3_500),
+    early=0.5,
+    delays_ms=(0, 5, 20, 100, 300),
+    steps_elsewhere=0.2,
+    direct=3,
+)
+"""Readers ask for ranges and times of a log that is trimmed within its ledgers, or is ended, and of
+a topic that grows, or is deleted and made anew; also owners that do not know that they were
+replaced."""
+
 STAGED = (
     (40, 12, FORGOTTEN),
     (80, 8, FORGOTTEN),
@@ -378,6 +403,9 @@ STAGED = (
     (80, 36, UNAWARE),
     (160, 24, POSTED),
     (160, 104, ENDED),
+    (160, 72, ASKED),
+    (160, 100, ASKED),
+    (160, 152, ASKED),
     (120, 16, CONSUMED),
     (120, 72, CONSUMED),
     (160, 32, LIMITED),

@@ -83,6 +83,8 @@ class Story:
     writes_elsewhere: float = 0.3
     """The share of writers that may write to another partition than the first one."""
     steps_elsewhere: float = 0.4
+    direct: int = 0
+    """The readers that ask owners for ranges and times."""
 
 
 STORIES = (

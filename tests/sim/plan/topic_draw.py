@@ -24,6 +24,7 @@ from tests.sim.plan.topic_plan import (
 )
 from tests.sim.plan.topic_staged import with_stages
 from tests.sim.plan.topic_subscribers import with_subscribers
+from tests.sim.topics.direct.plan import with_direct_readers
 
 SHAPES = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2))
 """(E, Qw, Qa), on three bookies: the smaller ones can replace a bookie."""
@@ -155,7 +156,7 @@ def draw_topic_plan(seed: int) -> TopicPlan:
     """Draw everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
     drawn = with_refusals(with_http(with_bookies(with_subscribers(plan))))
-    return with_stages(with_commits(with_owners(with_limits(drawn))))
+    return with_direct_readers(with_stages(with_commits(with_owners(with_limits(drawn)))))
 
 
 class _Draw:

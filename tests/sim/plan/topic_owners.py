@@ -26,7 +26,6 @@ from tests.sim.plan.topic_forwards import CUT_ANSWERS
 from tests.sim.plan.topic_plan import (
     ConsumerPlan,
     ProducerPlan,
-    ReaderPlan,
     Sending,
     SubscriptionPlan,
     TopicPlan,
@@ -40,7 +39,7 @@ EVERY, ROVING_AT, REPLACED_AT = 20, 5, 6
 MOVED_EVERY, MOVED_AT = 40, 22
 """Of the others, one in so many moves: not one that committers take (``commits/plan.py``)."""
 
-UNANSWERED_AT, UNAWARE_AT, SOUGHT_AT, UNREAD_AT = 27, 34, 38, 14
+UNANSWERED_AT, UNAWARE_AT, SOUGHT_AT = 27, 34, 38
 """Of ``MOVED_EVERY`` those in which the owner stays, or those before it are asked."""
 
 RARELY_DRAWN = ("mute", "power loss")
@@ -75,8 +74,6 @@ def with_owners(plan: TopicPlan) -> TopicPlan:
         return _unaware(random, one_partition(plan))
     if plan.seed % MOVED_EVERY == SOUGHT_AT:
         return _sought(random, one_partition(plan))
-    if plan.seed % MOVED_EVERY == UNREAD_AT:
-        return _unread(random, one_partition(plan))
     if place == ROVING_AT:
         return _roving(random, one_partition(plan))
     if place == REPLACED_AT:
@@ -148,20 +145,6 @@ def _unaware(random: Random, plan: TopicPlan) -> TopicPlan:
             replace(stray, machine=f"c{number}", subscription=(number - 1) // STRAYS)
             for number in range(1, 2 * STRAYS + 1)
         ),
-        faults=(*usurpers(random, replace(plan, brokers=BROKERS)), *rarely_drawn(plan)),
-    )
-
-
-def _unread(random: Random, plan: TopicPlan) -> TopicPlan:
-    """Readers ask any owner for what comes next, and it is the first that a previous one hears
-    after it was replaced: the producer stays with the newest owner."""
-    start = Moment("start", 0, 0)
-    return replace(
-        plan,
-        brokers=BROKERS,
-        overrides={**plan.overrides, "roll_entries": 1_000},
-        producers=(replace(producer(random, "p1", "none", wanders=0.0), follows=True),),
-        readers=tuple(ReaderPlan(f"t{n}", 0, start, 100, strays=True) for n in range(1, 5)),
         faults=(*usurpers(random, replace(plan, brokers=BROKERS)), *rarely_drawn(plan)),
     )
 

@@ -65,7 +65,22 @@ class ReaderPlan:
     moment: Moment
     max_messages: int
     strays: bool = False
-    """True if it asks any broker, each time, for what comes after all that is known."""
+    """True if it asks any broker, each time, for what comes after all that is known, or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPlan:
+    """The plan of a reader that asks owners for ranges. ``confirmed``: the share of its requests
+    whose answer the owner has to confirm; ``times``: … that look up a time instead; ``strays``: …
+    that go to an owner that was replaced, if there is one, and otherwise to any broker."""
+
+    machine: str
+    pause_ms: int
+    confirmed: float
+    times: float
+    strays: float
+    over_http: bool = False
+    """True if it asks for ranges over HTTP, which any broker answers or passes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +156,9 @@ class TopicPlan(BookiePlan):
     hurries: float = 0.0
     """The share of requests that a producer or a consumer cancels almost at once."""
     committers: tuple[CommitterPlan, ...] = ()
+    direct: tuple[DirectPlan, ...] = ()
+    moves: bool = False
+    """Closed ledgers are moved to other bookies meanwhile."""
     forgets: bool = False
     """Brokers keep hardly any messages in memory."""
 

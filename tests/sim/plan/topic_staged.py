@@ -18,6 +18,7 @@ from fencelog.broker.registry.subscription_config import (
 )
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_owners import (
+    BROKERS,
     LENGTH_MS,
     one_partition,
     producer,
@@ -58,7 +59,7 @@ def with_stages(plan: TopicPlan) -> TopicPlan:
     if plan.seed % IN_MEMORY_EVERY == IN_MEMORY_AT:
         return _in_memory(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % UNANSWERED_EVERY == UNANSWERED_AT:
-        return _unanswered(Random(f"topic stages {plan.seed}"), plan)
+        return _unanswered(Random(f"topic stages {plan.seed}"), one_partition(plan))
     if plan.seed % EVERY != AT:
         return plan
     scene = SCENES[plan.seed // EVERY % len(SCENES)]
@@ -200,6 +201,7 @@ def _unanswered(random: Random, plan: TopicPlan) -> TopicPlan:
     partitions = 3
     return replace(
         plan,
+        brokers=BROKERS,
         partitions=partitions,
         overrides={**plan.overrides, "roll_entries": 1_000},
         producers=tuple(

@@ -28,7 +28,8 @@ from tests.sim.oracle.limits.producer_limit import Try
 from tests.sim.oracle.log_history import LogHistory, Sent, payload_of
 from tests.sim.plan.topic_plan import ReaderPlan
 from tests.sim.topics.brokers import ANSWER_S, TOPIC, BrokerMachine, Unanswered, Unreached
-from tests.sim.topics.reads import look_around, look_at_tail, read_directly, read_some
+from tests.sim.topics.direct.ranges import read_directly
+from tests.sim.topics.reads import look_around, look_at_tail, read_some
 
 if TYPE_CHECKING:
     from tests.sim.topics.front import Front
@@ -38,6 +39,9 @@ HURRY_S = 0.02
 """Less than most requests take."""
 
 MOST_LATER_US = 600_000
+
+BEYOND = (0, 0, 1, 5)
+"""The distances from the known end at which a reader that strays asks for messages."""
 
 LOOKS = 0.15
 """The share of a reader's requests for something else than messages."""
@@ -121,7 +125,8 @@ class Clients:
         machine = self.some_broker(chance)
         while not self.is_over.is_set():
             if plan.strays:
-                offset, machine = log.known_end, self.some_broker(chance)
+                offset = log.known_end + chance.choice(BEYOND)
+                machine = self.some_broker(chance)
             try:
                 result = await machine.ask(partial(read_some, log, offset, plan.max_messages))
             except (FencelogError, Unreached, Unanswered) as error:

@@ -13,7 +13,8 @@ checked:
                                                                    oracle/state_watch.py
 20 nothing is trimmed that somebody still needs                    oracle/subscription_history.py
 21 one sequence of messages for everybody, for ever                oracle/log_history.py,
-                                                                   topics/reads.py
+                                                                   topics/reads.py,
+                                                                   topics/direct/ranges.py
 27 a quota lets in what it may, and nothing else                   oracle/limits/quota_watch.py
 22 after healing all is served, and sealed in the end              topics/ending.py
 37 a batch is in the log once, or not at all                       commits/history.py
@@ -56,6 +57,9 @@ from tests.sim.topics.calls.lost_pulls import draw_lost_pull_plan, loses_pulls
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.consumers import Consumer
 from tests.sim.topics.dead_letters import Keyed, Letters, Replayer
+from tests.sim.topics.direct.mover import MACHINE, Mover
+from tests.sim.topics.direct.reader import DirectReader
+from tests.sim.topics.direct.route import RangeRoute
 from tests.sim.topics.ending import TopicEnding
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
@@ -151,6 +155,9 @@ class _Play:
         is_routed = any(each.over_http for each in plan.committers)
         routes = CommitterRoutes(logs, front) if is_routed else None
         processes += start_committers(plan.committers, cluster, clients, routes)
+        if plan.moves:
+            mover = Mover(cluster, logs[0], clients.is_over)
+            processes.append(cluster.client_process(MACHINE, mover.run))
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()
@@ -201,6 +208,9 @@ class _Play:
             for plan in self._plan.producers
         ]
         works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
+        route = RangeRoute(clients.front, clients.logs[0]) if self._plan.direct else None
+        for direct in self._plan.direct:
+            works.append((direct.machine, partial(DirectReader(direct, clients, route).run)))
         for consumer in self._plan.consumers:
             subscription = subscriptions[consumer.subscription]
             chance = clients.chance(consumer.machine)

@@ -79,6 +79,135 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
 )
 
+RANGES: tuple[Mutant, ...] = (
+    Mutant(
+        "confirmed-by-an-owner-that-was-replaced",
+        "SEMANTICS.md, readers",
+        "An owner confirms its answer without a look whether it still is one.",
+        (
+            Edit(
+                LOG,
+                "PartitionLog.segments",
+                "            await self.check_owner()\n",
+                "            self._reader.check_open()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "confirmed-is-not-passed-on",
+        "SEMANTICS.md, readers",
+        "The endpoint does not tell the owner that its answer has to be confirmed.",
+        (
+            Edit(
+                "fencelog.api.read.read",
+                "Read.get_segments",
+                "confirmed=confirmed",
+                "confirmed=False",
+            ),
+        ),
+    ),
+    Mutant(
+        "confirmed-by-a-late-server",
+        "SEMANTICS.md, readers",
+        "The topic that there is now is read from a server of metadata that may be late.",
+        (
+            Edit(
+                "fencelog.broker.registry.topics",
+                "TopicRegistry.latest",
+                "await catch_up(self._store)",
+                "self._store.session_id",
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-from-an-offset-leave-its-ledger-out",
+        "SEMANTICS.md, readers",
+        "Who asks for ranges from the last message of a ledger on gets those behind the ledger.",
+        (
+            Edit(
+                READER,
+                "LogReader.segments",
+                "            if end > from_offset\n",
+                "            if end > from_offset + 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-begin-one-entry-too-late",
+        "SEMANTICS.md, readers",
+        "Who asks for ranges from an offset on gets those from the entry behind it on.",
+        (
+            Edit(
+                SEGMENT,
+                "SegmentReader.describe",
+                "max(0, from_offset - self.base_offset)",
+                "max(0, from_offset - self.base_offset) + 1",
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-with-metadata-from-memory",
+        "SEMANTICS.md, readers",
+        "Asked for the present metadata of a ledger, an owner answers with those that it has.",
+        (
+            Edit(
+                SEGMENT,
+                "SegmentReader.refresh",
+                "        if self._writer is None:\n",
+                "        if not self.is_described:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-begin-with-a-ledger",
+        "SEMANTICS.md, trim",
+        "Direct readers are told that the log begins where its first ledger does.",
+        (
+            Edit(
+                READER,
+                "LogReader.segments",
+                '"earliest_offset": self.earliest_offset,',
+                '"earliest_offset": self._bases[0] if self._bases else self.earliest_offset,',
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-end-with-a-ledger-that-is-written",
+        "SEMANTICS.md, terminate",
+        "The last ledger is left out where none is being written, since the log has ended.",
+        (
+            Edit(
+                READER,
+                "LogReader.segments",
+                "            if end > from_offset\n",
+                "            if end > from_offset\n"
+                "            if segment.is_open or segment is not self._segments[-1]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "times-below-the-start",
+        "SEMANTICS.md, trim",
+        "By time a message is found that was trimmed, in the ledger or batch of one that was not.",
+        (
+            Edit(
+                READER,
+                "LogReader.offset_for_time",
+                "max(recent, self.earliest_offset)",
+                "recent",
+            ),
+            Edit(
+                READER,
+                "LogReader.offset_for_time",
+                "max(await segment.offset_for_time(time_us), self.earliest_offset)",
+                "await segment.offset_for_time(time_us)",
+            ),
+        ),
+    ),
+)
+"""What readers are told that read from bookies, or look for a time: by an owner that was replaced,
+from an offset on, in a log that was trimmed within a ledger or has ended."""
+
 DENIED: tuple[Mutant, ...] = (
     Mutant(
         "denied-by-who-was-replaced",
@@ -155,21 +284,9 @@ ASKED_DIRECTLY: tuple[Mutant, ...] = (
             ),
         ),
     ),
-    Mutant(
-        "confirmed-by-an-owner-that-was-replaced",
-        "SEMANTICS.md, readers",
-        "An owner confirms its answer without a look whether it still is one.",
-        (
-            Edit(
-                LOG,
-                "PartitionLog.segments",
-                "            await self.check_owner()\n",
-                "            self._reader.check_open()\n",
-            ),
-        ),
-    ),
 )
-"""Mutants that need an owner which was replaced, and which is then asked for ranges alone."""
+"""A mutant that needs an owner which was replaced, and is then asked for ranges alone for half a
+minute."""
 
 STALE_BY_A_LOST_SEEK: tuple[Mutant, ...] = (
     Mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 TESTS = {
     "tests/broker/registry/test_topics.py": (
         "opened-without-a-topic",
+        "confirmed-by-a-late-server",
         "deleted-unmarked",
         "opened-on-the-word-of-the-list",
     ),
@@ -263,13 +264,22 @@ TESTS = {
     "tests/broker/read/test_time_index.py": (
         "time-of-the-message-before",
         "time-in-the-next-ledger",
+        "times-below-the-start",
     ),
     "tests/broker/read/test_reading.py": (
         "ranges-beyond-what-is-confirmed",
+        "ranges-from-an-offset-leave-its-ledger-out",
+        "ranges-begin-one-entry-too-late",
         "batches-before-a-gap-are-returned",
     ),
-    "tests/broker/read/test_direct_readers.py": ("confirmed-by-an-owner-that-was-replaced",),
+    "tests/broker/read/test_direct_readers.py": (
+        "confirmed-by-an-owner-that-was-replaced",
+        "ranges-begin-with-a-ledger",
+        "ranges-with-metadata-from-memory",
+        "ranges-end-with-a-ledger-that-is-written",
+    ),
     "tests/broker/partition/test_quiet_check.py": ("ranges-without-an-owner",),
+    "tests/api/read/test_read.py": ("confirmed-is-not-passed-on",),
     "tests/api/routing/test_link_core.py": ("answer-of-another-request",),
     "tests/api/subscriptions/test_exclusive_lease.py": (
         "held-for-less-than-the-leases",
