@@ -25,6 +25,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "tail-of-a-read-is-its-end",
+        "SEMANTICS.md, readers",
+        "A read shows the end of its messages as the tail, though more follow.",
+        (
+            Edit(
+                READER,
+                "LogReader.read",
+                "batches[-1].end_offset, self.tail_offset)",
+                "batches[-1].end_offset, batches[-1].end_offset)",
+            ),
+        ),
+    ),
+    Mutant(
         "time-of-the-message-before",
         "SEMANTICS.md, readers",
         "By time an offset is found whose message is older.",

@@ -270,6 +270,7 @@ TESTS = {
         "ranges-beyond-what-is-confirmed",
         "ranges-from-an-offset-leave-its-ledger-out",
         "ranges-begin-one-entry-too-late",
+        "tail-of-a-read-is-its-end",
         "batches-before-a-gap-are-returned",
     ),
     "tests/broker/read/test_direct_readers.py": (

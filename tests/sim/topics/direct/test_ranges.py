@@ -11,6 +11,9 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata,
 from fencelog.ledgers.record_batch import encode_values
 from tests.sim.oracle.history import History, WrittenLedger
 from tests.sim.oracle.incarnations import AdminLog
+from tests.sim.plan.admin_draw import draw_admin_plan
+from tests.sim.plan.topic_draw import draw_topic_plan
+from tests.sim.topics.direct.plan import AT, EVERY
 from tests.sim.topics.direct.ranges import ENDS_ONLY, EVERYTHING, Asked, Judge
 
 TIME_US = 7
@@ -85,6 +88,17 @@ class Answers:
             }
         )
         return self.log.history.violations[known:]
+
+
+def test_plans_have_direct_readers_and_such_as_stray() -> None:
+    """A later story at the same place takes the plan of an earlier one."""
+    for seed in (place + turn * EVERY for place in AT for turn in range(3)):
+        plan = draw_topic_plan(seed)
+        assert plan.moves
+        assert {one.over_http for one in plan.direct} == {True, False}
+        assert {reader.strays for reader in plan.readers} == {True}
+        assert any(fault.kind == "believe" for fault in plan.faults)
+    assert all(draw_admin_plan(seed).direct for seed in (32, 72, 112, 152))
 
 
 def test_answers_with_all_that_was_asked_for_are_right() -> None:
