@@ -121,6 +121,7 @@ class _Draw:
             compacts=story.compacts,
             posts=story.posts,
             sweep_s=story.sweep_s,
+            waiting=Random(f"admin waiting {seed}").choice(story.waiting),
             claimants=Random(f"admin claimants {seed}").choice(story.claimants),
         )
 
@@ -169,7 +170,7 @@ class _Draw:
             random.choice(("earliest", "earliest", "latest")),
             random.randint(0, 500),
             random.choice(self._story.pulls),
-            random.choice((1, 30)),
+            random.choice(self._story.thinks_ms),
             self._story.leaves,
         )
 
