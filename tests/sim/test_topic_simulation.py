@@ -18,9 +18,9 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
-AIMED = (136, 148)
-"""Histories in which quotas that operators change keep appends out, and messages go before the
-compacted view has them."""
+AIMED = (136, 148, 256)
+"""Histories in which quotas that operators change keep appends out, messages go before the
+compacted view has them, and acknowledgements are refused."""
 
 BUDGET = Budget(at_least=40, cpu_s=15, wall_s=900, rare_up_to=420, also=AIMED)
 """Half a minute on two idle cores. Every kind of fault has its turn."""
@@ -51,7 +51,8 @@ PLAYED = (
     *("commits in doubt", "last commits asked for"),
     *("posts answered", "forwards at once", "calls answered", "subscriptions made"),
     *("topics deleted", "topics grown", "trimmed by hand", "step: settings", "step: compact"),
-    *("redeliveries to groups", "messages expired", "messages evicted", "appends over quota"),
+    *("redeliveries to groups", "acknowledgements refused", "messages expired"),
+    *("messages evicted", "appends over quota"),
     *("producers refused as forgotten", "producers began again", "keys lost to a view"),
 )
 """What the histories that are played in any case must contain: a feature that no plan reaches any

@@ -442,6 +442,7 @@ async def test_refusals_without_end_do_not_fill_a_state_log_that_is_stuck(
         assert await log.subscriptions.nack(info, [message.ack_id], 0) == []
     assert len(log._state_log._waiting) <= 5
     assert await refused(log.subscriptions.ack(info, [message.ack_id])) is ErrorCode.OVERLOADED
+    assert log.subscriptions.stats("id-s")["backlog_messages"] == 1  # it was not acknowledged
 
 
 async def test_figures_show_what_time_has_done(stage: Stage) -> None:

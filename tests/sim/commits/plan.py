@@ -18,7 +18,7 @@ EVERY, AT, DRAWN_EVERY = 40, 2, 3
 """The place, in so many seeds in a row, of the one that has committers; every third of these is as
 it was drawn, besides, the others are staged."""
 
-ROUTED_EVERY, ROUTED_AT = 80, (25, 31, 66)
+ROUTED_EVERY, ROUTED_AT = 80, (31, 59, 66)
 """The places of those whose committers ask any broker, over HTTP."""
 
 LENGTH_MS = 4_000

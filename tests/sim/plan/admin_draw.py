@@ -123,6 +123,7 @@ class _Draw:
             posts=story.posts,
             sweep_s=story.sweep_s,
             direct=draw_direct_readers(Random(f"admin direct {seed}"), story.direct),
+            waiting=Random(f"admin waiting {seed}").choice(story.waiting),
             claimants=Random(f"admin claimants {seed}").choice(story.claimants),
         )
 
@@ -171,7 +172,7 @@ class _Draw:
             random.choice(("earliest", "earliest", "latest")),
             random.randint(0, 500),
             random.choice(self._story.pulls),
-            random.choice((1, 30)),
+            random.choice(self._story.thinks_ms),
             self._story.leaves,
         )
 

@@ -124,5 +124,7 @@ class AdminPlan(TopicPlan):
     """Claims, fencing tokens, trims and ends go through the routes of any broker."""
     sweep_s: float
     """The interval between two sweeps of a broker."""
+    waiting: int | None = None
+    """The changes that may wait for a state log; None: as many as elsewhere."""
     claimants: int | None = None
     """The producers whose claims a partition remembers; None: as many as elsewhere."""

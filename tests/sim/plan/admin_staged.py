@@ -295,6 +295,16 @@ CONSUMED = Story(
 """Subscriptions are created, deleted and consumed all the time, while owners are replaced: what is
 delivered is often not acknowledged, or nobody knows."""
 
+REFUSED = replace(
+    CONSUMED,
+    thinks_ms=(30, 300),
+    waiting=(None, 1, 1),
+    has_slow_bookie=True,
+    shapes=((2, 2, 2), (3, 2, 2)),
+)
+"""The same, by consumers that take their time, with state logs on slow bookies, for which no more
+than one change may wait: some acknowledgements are refused."""
+
 LIMITED = replace(
     CONSUMED,
     first=("subscribe", "subscribe", "settings, age", "settings, quota"),
@@ -404,10 +414,13 @@ STAGED = (
     (160, 24, POSTED),
     (160, 104, ENDED),
     (160, 72, ASKED),
-    (160, 100, ASKED),
-    (160, 152, ASKED),
-    (120, 16, CONSUMED),
+    (160, 80, ASKED),
+    (320, 100, ASKED),
+    (120, 16, REFUSED),
+    (160, 124, REFUSED),
     (120, 72, CONSUMED),
+    (160, 140, CONSUMED),
+    (160, 152, CONSUMED),
     (160, 32, LIMITED),
     (160, 108, LIMITED),
     (160, 132, LIMITED),

@@ -74,8 +74,12 @@ class Story:
     """How often a writer gives the partition up after it has written."""
     insists: float = 0.0
     """How often a writer goes on by a claim that may be over."""
+    thinks_ms: tuple[int, ...] = (1, 30)
+    """How long a consumer takes at most before it acknowledges."""
     leaves: float = 0.0
     """How often a consumer acknowledges nothing of what it got."""
+    waiting: tuple[int | None, ...] = (None,)
+    """The changes that may wait for a state log; what is beyond them is refused."""
     claimants: tuple[int | None, ...] = (None,)
     """The producers whose claims a partition remembers."""
     shapes: tuple[tuple[int, int, int], ...] = ((3, 3, 2), (3, 2, 2), (2, 2, 2))

@@ -72,6 +72,7 @@ from tests.sim.topics.small_limits import (
     LIMITS,
     REPLAYED_SOON,
     few_claimants,
+    few_waiting,
     small_limits,
 )
 
@@ -97,7 +98,8 @@ def run_topic_seed(
     plan = plan_of(seed)
     chosen = plan.faults if faults is None else tuple(faults)
     if isinstance(plan, AdminPlan):
-        with small_limits(), small_limits((*SHORT_INTERVALS, *few_claimants(plan.claimants))):
+        few = (*few_claimants(plan.claimants), *few_waiting(plan.waiting))
+        with small_limits(), small_limits((*SHORT_INTERVALS, *few)):
             return outcome(AdminPlay(engine, plan), chosen)
     if isinstance(plan, CallPlan):
         with small_limits(), small_limits(REPLAYED_SOON if has_letters(seed) else ()):

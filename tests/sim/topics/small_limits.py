@@ -55,6 +55,12 @@ def few_claimants(most: int | None) -> Limits:
     return () if most is None else ((producer_access, "MAX_CLAIMED_PRODUCERS", most),)
 
 
+def few_waiting(most: int | None) -> Limits:
+    """Return the limit by which a state log refuses changes while so many wait for it; None: the
+    one of the service."""
+    return () if most is None else ((state_log, "MAX_STATE_EVENTS_WAITING", most),)
+
+
 @contextmanager
 def small_limits(limits: Limits = LIMITS) -> Iterator[None]:
     before = [getattr(owner, name) for owner, name, _ in limits]

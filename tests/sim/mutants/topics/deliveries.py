@@ -85,6 +85,23 @@ NOT_AGAIN: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "a-refused-acknowledgement-counts",
+        "SEMANTICS.md, subscriptions",
+        "A change of a cursor that is refused, as too many wait, is made in the owner's memory.",
+        (
+            Edit(
+                CURSOR_LOG,
+                "CursorLog.change",
+                "            self._state_log.admit()\n",
+                "            try:\n"
+                "                self._state_log.admit()\n"
+                "            except FencelogError:\n"
+                "                self._durable.apply(event)\n"
+                "                raise\n",
+            ),
+        ),
+    ),
+    Mutant(
         "snapshot-closes-holes",
         "SEMANTICS.md, at least once",
         "A snapshot has a cursor's mark behind the last that was acknowledged.",

@@ -41,6 +41,7 @@ TESTS = {
     ),
     "tests/broker/subscriptions/test_subscriptions.py": (
         "what-was-leased-does-not-come-again",
+        "a-refused-acknowledgement-counts",
         "one-more-is-acknowledged",
         "seek-keeps-old-ids",
         "confirmed-past-a-seek",
