@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -68,8 +69,8 @@ def whole(entries: int, messages: int) -> EntryRange:
 async def scan(ledger: MemoryLedger, wanted: EntryRange) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
 
-    async def emit(batch: pa.RecordBatch) -> None:
-        batches.append(batch)
+    async def emit(read: Iterable[pa.RecordBatch]) -> None:
+        batches.extend(read)
 
     await scan_range(ledger, wanted, SCHEMA, emit)
     return batches
