@@ -87,7 +87,7 @@ def _common_columns(opened: Sequence[_Opened], wanted: int) -> int | None:
     or a bitmap of nulls."""
     found = {batch.columns & wanted for batch in opened}
     has_nulls = any(
-        [batch.lengths[_KEY_VALIDITY] or batch.lengths[_TIME_VALIDITY] for batch in opened]
+        batch.lengths[_KEY_VALIDITY] or batch.lengths[_TIME_VALIDITY] for batch in opened
     )
     if len(found) > 1 or has_nulls:
         return None
