@@ -37,7 +37,7 @@ class _Opened(NamedTuple):
     """A batch whose header and checksum are right: the lengths of its buffers, unpadded, and the
     body that holds them."""
 
-    count: int
+    messages: int
     columns: int
     lengths: Sequence[int]
     body: memoryview
@@ -61,7 +61,7 @@ def merge_large(
         return None
     try:
         opened = [_open(batch) for batch in batches]
-        if [batch.count for batch in opened] != list(counts):
+        if [batch.messages for batch in opened] != list(counts):
             return None
         present = _common_columns(opened, columns)
         if present is None:
@@ -98,11 +98,11 @@ def _common_columns(opened: Sequence[_Opened], wanted: int) -> int | None:
 def _joined(opened: Sequence[_Opened], buffer: int) -> Column:
     """Return a column of all batches as one. Raises ValueError if the offsets of one do not span
     its data."""
-    ends = np.zeros(sum([batch.count for batch in opened]) + 1, "<i4")
+    ends = np.zeros(sum([batch.messages for batch in opened]) + 1, "<i4")
     parts: list[memoryview] = []
     row = size = 0
     for batch in opened:
-        count, begin = batch.count, batch.start(buffer)
+        count, begin = batch.messages, batch.start(buffer)
         offsets_bytes, data_bytes = batch.lengths[buffer : buffer + 2]
         if offsets_bytes != 4 * (count + 1):
             raise ValueError(f"{offsets_bytes} bytes of offsets for {count} items")
@@ -120,7 +120,7 @@ def _joined_times(opened: Sequence[_Opened]) -> memoryview:
     parts: list[memoryview] = []
     for batch in opened:
         begin, size = batch.start(_TIMES), batch.lengths[_TIMES]
-        if size != 8 * batch.count:
-            raise ValueError(f"{size} bytes for the event times of {batch.count} messages")
+        if size != 8 * batch.messages:
+            raise ValueError(f"{size} bytes for the event times of {batch.messages} messages")
         parts.append(batch.body[begin : begin + size])
     return memoryview(b"".join(parts))
