@@ -333,6 +333,16 @@ def read_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
     Raises FencelogError(BAD_REQUEST) naming what is wrong.
     """
     view = memoryview(data)
+    info, lengths = read_header(view)
+    body = body_of(view, info)
+    starts = accumulate([(length + 7) & ~7 for length in lengths], initial=0)
+    buffers = [body[s : s + length] for s, length in zip(starts, lengths, strict=False)]
+    return info, BatchView(info.count, info.columns, *buffers)
+
+
+def read_header(view: memoryview) -> tuple[BatchInfo, Sequence[int]]:
+    """Read the header of a whole batch, with the checks of ``read_batch``: what it says, and the
+    unpadded lengths of the buffers. Raises as ``read_batch`` does."""
     if batch_size(view) != len(view):
         raise _invalid(f"{len(view)} bytes, its header says {batch_size(view)}")
     version, codec, columns, count, checksum, stored, size, zero, *lengths = HEADER.unpack_from(
@@ -344,16 +354,18 @@ def read_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
         raise _invalid("checksum mismatch")
     if not 1 <= count <= MAX_BATCH_MESSAGES or columns & ~_ALL_COLUMNS or zero:
         raise _invalid(f"{count} messages, columns {columns:#x}")
-    padded = [(length + 7) & ~7 for length in lengths]
-    if size > MAX_ENTRY_BYTES or sum(padded) != size or (codec == CODEC_NONE and stored != size):
+    padded = sum([(length + 7) & ~7 for length in lengths])
+    if size > MAX_ENTRY_BYTES or padded != size or (codec == CODEC_NONE and stored != size):
         raise _invalid(f"body of {stored} and {size} bytes for buffers of {lengths}")
+    return BatchInfo(count, codec, columns, len(view), size), lengths
+
+
+def body_of(view: memoryview, info: BatchInfo) -> memoryview:
+    """Return the buffers of a batch whose header was read, uncompressed. Raises FencelogError."""
     body = view[BODY_START:]
-    if codec != CODEC_NONE:
-        body = memoryview(decompress(codec, body, size))
-    starts = accumulate(padded, initial=0)
-    buffers = [body[s : s + length] for s, length in zip(starts, lengths, strict=False)]
-    info = BatchInfo(count, codec, columns, len(view), size)
-    return info, BatchView(count, columns, *buffers)
+    if info.codec == CODEC_NONE:
+        return body
+    return memoryview(decompress(info.codec, body, info.uncompressed_size))
 
 
 def _invalid(what: str) -> FencelogError:

@@ -79,22 +79,22 @@ class EntryTable:
         """Return the buffer that holds all entries."""
         return self._data
 
-    def batch_starts(self, indices: Sequence[int]) -> NDArray[np.int64]:
+    def batch_starts(self, indices: NDArray[np.intp]) -> NDArray[np.int64]:
         """Return where the batches of these entries begin in ``data``."""
         return self._starts[indices] + self.header_bytes[indices]
 
-    def batches(self, indices: Sequence[int]) -> list[memoryview]:
+    def batches(self, indices: NDArray[np.intp]) -> list[memoryview]:
         """Return the batches of these entries."""
         begins, ends = self.batch_starts(indices), self._starts[indices] + self.sizes[indices]
         data = self._data
         return [data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 
-    def batch_bytes(self, indices: Sequence[int]) -> list[int]:
+    def batch_bytes(self, indices: NDArray[np.intp]) -> list[int]:
         """Return the sizes of these entries' batches as their headers have them, uncompressed.
         Raises FencelogError(CORRUPT) naming an entry that has no batch."""
         begins = self.header_bytes[indices]
         for short in np.flatnonzero(self.sizes[indices] - begins < _BATCH_SIZE_END).tolist():
-            raise corrupt(self._entries[indices[short]], "it has no batch")
+            raise corrupt(self._entries[int(indices[short])], "it has no batch")
         at = self._starts[indices] + begins + _BATCH_SIZE_END - 4
         found: list[int] = _gathered(self._data, at, np.dtype("<u4")).tolist()
         return found

@@ -7,19 +7,18 @@ copies of them. For batches of some hundred messages a loop over batches costs l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch.format import (
-    BODY_START,
     HAS_EVENT_TIME,
     HAS_HEADERS,
     HAS_KEY,
-    HEADER,
     BatchView,
-    read_batch,
+    body_of,
+    read_header,
 )
 
 LARGE_BATCH_MESSAGES = 200
@@ -27,11 +26,25 @@ LARGE_BATCH_MESSAGES = 200
 matters little."""
 
 _ABSENT = memoryview(b"")
-_FLAGS, _KEY_VALIDITY, _TIME_VALIDITY = 2, 10, 13
-"""The places of fields in a batch's header: its columns, the lengths of the bitmaps."""
+_VALUES, _KEY_VALIDITY, _KEYS, _TIME_VALIDITY, _TIMES = 0, 2, 3, 5, 6
+"""The numbers of buffers of a batch; of a column with data, that of its offsets."""
 
 Column = tuple[memoryview, memoryview]
 """The offsets and the data of a column."""
+
+
+class _Opened(NamedTuple):
+    """A batch whose header and checksum are right: the lengths of its buffers, unpadded, and the
+    body that holds them."""
+
+    messages: int
+    columns: int
+    lengths: Sequence[int]
+    body: memoryview
+
+    def start(self, buffer: int) -> int:
+        """Return where a buffer begins in the body."""
+        return sum([(length + 7) & ~7 for length in self.lengths[:buffer]])
 
 
 def merge_large(
@@ -46,19 +59,16 @@ def merge_large(
     """
     if sum(counts) < LARGE_BATCH_MESSAGES * len(batches):
         return None
-    present = _common_columns(batches, columns)
-    if present is None:
-        return None
     try:
-        views = [read_batch(batch)[1] for batch in batches]
-        if [view.count for view in views] != list(counts):
+        opened = [_open(batch) for batch in batches]
+        if [batch.messages for batch in opened] != list(counts):
             return None
-        values = _joined([(view.value_offsets, view.value_data) for view in views], counts)
-        keys, times = (_ABSENT, _ABSENT), _ABSENT
-        if present & HAS_KEY:
-            keys = _joined([(view.key_offsets, view.key_data) for view in views], counts)
-        if present & HAS_EVENT_TIME:
-            times = _joined_times([view.event_times for view in views], counts)
+        present = _common_columns(opened, columns)
+        if present is None:
+            return None
+        values = _joined(opened, _VALUES)
+        keys = _joined(opened, _KEYS) if present & HAS_KEY else (_ABSENT, _ABSENT)
+        times = _joined_times(opened) if present & HAS_EVENT_TIME else _ABSENT
     except (FencelogError, ValueError):
         return None
     none = _ABSENT
@@ -67,36 +77,50 @@ def merge_large(
     )
 
 
-def _common_columns(batches: Sequence[memoryview], wanted: int) -> int | None:
-    """Return the wanted columns that all batches have by their headers; None if they differ, or if
-    one has headers or a bitmap of nulls."""
-    if min(map(len, batches)) < BODY_START:
-        return None
-    headers = [HEADER.unpack_from(batch) for batch in batches]
-    found = {header[_FLAGS] & wanted for header in headers}
-    has_nulls = any(header[_KEY_VALIDITY] or header[_TIME_VALIDITY] for header in headers)
+def _open(batch: memoryview) -> _Opened:
+    info, lengths = read_header(batch)
+    return _Opened(info.count, info.columns, lengths, body_of(batch, info))
+
+
+def _common_columns(opened: Sequence[_Opened], wanted: int) -> int | None:
+    """Return the wanted columns that all batches have; None if they differ, or if one has headers
+    or a bitmap of nulls."""
+    found = {batch.columns & wanted for batch in opened}
+    has_nulls = any(
+        batch.lengths[_KEY_VALIDITY] or batch.lengths[_TIME_VALIDITY] for batch in opened
+    )
     if len(found) > 1 or has_nulls:
         return None
-    columns = int(found.pop())
+    columns = found.pop()
     return None if columns & HAS_HEADERS else columns
 
 
-def _joined(columns: Sequence[Column], counts: Sequence[int]) -> Column:
-    """Return columns as one. Raises ValueError if the offsets of one do not span its data."""
-    ends: list[NDArray[np.int32]] = [np.zeros(1, "<i4")]
-    size = 0
-    for (offsets, data), count in zip(columns, counts, strict=True):
-        places = np.frombuffer(offsets, "<i4")
-        if len(places) != count + 1 or places[0] != 0 or places[-1] != len(data):
-            raise ValueError(f"{len(places)} offsets of {count} items in {len(data)} bytes")
-        ends.append(places[1:] + np.int32(size))
-        size += len(data)
-    data = memoryview(b"".join([data for _, data in columns]))
-    return np.concatenate(ends).data.cast("B"), data
+def _joined(opened: Sequence[_Opened], buffer: int) -> Column:
+    """Return a column of all batches as one. Raises ValueError if the offsets of one do not span
+    its data."""
+    ends = np.zeros(sum([batch.messages for batch in opened]) + 1, "<i4")
+    parts: list[memoryview] = []
+    row = size = 0
+    for batch in opened:
+        count, begin = batch.messages, batch.start(buffer)
+        offsets_bytes, data_bytes = batch.lengths[buffer : buffer + 2]
+        if offsets_bytes != 4 * (count + 1):
+            raise ValueError(f"{offsets_bytes} bytes of offsets for {count} items")
+        offsets = np.frombuffer(batch.body, "<i4", count + 1, begin)
+        if offsets[0] != 0 or offsets[-1] != data_bytes:
+            raise ValueError(f"offsets that do not span {data_bytes} bytes")
+        np.add(offsets[1:], size, out=ends[row + 1 : row + 1 + count])
+        data = begin + ((offsets_bytes + 7) & ~7)
+        parts.append(batch.body[data : data + data_bytes])
+        row, size = row + count, size + data_bytes
+    return ends.data.cast("B"), memoryview(b"".join(parts))
 
 
-def _joined_times(columns: Sequence[memoryview], counts: Sequence[int]) -> memoryview:
-    for times, count in zip(columns, counts, strict=True):
-        if len(times) != 8 * count:
-            raise ValueError(f"{len(times)} bytes for the event times of {count} messages")
-    return memoryview(b"".join(columns))
+def _joined_times(opened: Sequence[_Opened]) -> memoryview:
+    parts: list[memoryview] = []
+    for batch in opened:
+        begin, size = batch.start(_TIMES), batch.lengths[_TIMES]
+        if size != 8 * batch.messages:
+            raise ValueError(f"{size} bytes for the event times of {batch.messages} messages")
+        parts.append(batch.body[begin : begin + size])
+    return memoryview(b"".join(parts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -18,7 +18,9 @@ T = TypeVar("T")
 Emit = Callable[[T], Awaitable[None]]
 
 
-def iterate(produce: Callable[[Emit[T]], Awaitable[None]], *, depth: int) -> Iterator[T]:
+def iterate(
+    produce: Callable[[Emit[T]], Awaitable[None]], *, depth: int
+) -> Generator[T, None, None]:
     """Run ``produce(emit)`` on a loop in its own thread and yield what it emits, in order.
 
     ``emit`` waits while ``depth`` items are ready and not taken. An exception of ``produce`` is

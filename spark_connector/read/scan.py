@@ -1,22 +1,19 @@
-"""The scan of a range: reads its entries from bookies and makes Arrow batches of them,
-asynchronously.
+"""The scan of a range: reads its entries from bookies, asynchronously, and makes Arrow batches of
+them as these are taken.
 
-One read is always in flight while the entries of the previous one are decoded. A batch is returned
-as its writer wrote it, wrapped and not copied, unless it is small: small ones are merged
-(``decode``), since each costs Spark as much as some thousand rows.
+A batch is returned as its writer wrote it, wrapped and not copied, unless it is small: small ones
+are merged (``decode``), since each costs Spark as much as some thousand rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-import anyio
 import numpy as np
 import pyarrow as pa
-from anyio.streams.memory import MemoryObjectSendStream
+from numpy.typing import NDArray
 
-from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.format.run import Entry
@@ -26,7 +23,9 @@ from fencelog.spark_connector.read.decode import StoredBatches, decode, grouped
 from fencelog.spark_connector.read.entry_table import EntryTable, corrupt
 from fencelog.spark_connector.read.merge import InvalidBatchError, Placed
 
-Emit = Callable[[pa.RecordBatch], Awaitable[None]]
+Emit = Callable[[Iterable[pa.RecordBatch]], Awaitable[None]]
+"""Hands over the batches of one read, to be taken once. They are decoded as they are taken, in the
+thread of whoever does: what is handed from thread to thread costs as much as a batch."""
 
 
 class EntrySource(Protocol):
@@ -42,6 +41,7 @@ async def scan_range(
     """Emit the messages of a range, all of them and in order of offset, as batches of ``schema``.
 
     Raises FencelogError: CORRUPT if the entries do not hold all of them, what ``reader`` raises.
+    Whoever takes the batches gets CORRUPT where one is not valid.
     """
     first = await _first_wanted(reader, wanted)
     await _scan_from(first, reader, wanted, schema, emit)
@@ -72,18 +72,15 @@ async def _scan_from(
     first: int, reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
     begins = _begins_by(first, wanted)
-    expected: int | None = None
-    read, ahead = anyio.create_memory_object_stream[EntryTable]()
-    async with task_group() as group, ahead:
-        group.start_soon(_read_from, first, reader, wanted, read)
-        async for table in ahead:
-            await anyio.lowlevel.checkpoint()  # the next read is requested meanwhile
-            if expected is None and begins is not None:
-                table.check_begins_by(begins)
-            expected = table.check_sequence(expected)
-            for batch in _batches(wanted, table, schema):
-                await emit(batch)
     end = wanted.end_offset - wanted.base_offset
+    expected: int | None = None
+    while first <= wanted.last_entry and (expected is None or expected < end):
+        table = EntryTable(await _read_some(reader, first, wanted.last_entry))
+        if expected is None and begins is not None:
+            table.check_begins_by(begins)
+        expected = table.check_sequence(expected)
+        await emit(_batches(wanted, table, schema))
+        first = table[-1].entry_id + 1
     if wanted.holds_end and (expected is None or expected < end):
         raise FencelogError(
             ErrorCode.CORRUPT,
@@ -96,22 +93,6 @@ def _begins_by(first: int, wanted: EntryRange) -> int | None:
     where a range that was cut off before this one ends at an unknown number."""
     is_found = first > wanted.first_entry
     return wanted.start_offset - wanted.base_offset if is_found or wanted.holds_start else None
-
-
-async def _read_from(
-    first: int,
-    reader: EntrySource,
-    wanted: EntryRange,
-    read: MemoryObjectSendStream[EntryTable],
-) -> None:
-    """Send the entries of the range from ``first`` on, as they are read."""
-    with read:
-        while first <= wanted.last_entry:
-            table = EntryTable(await _read_some(reader, first, wanted.last_entry))
-            await read.send(table)
-            if wanted.base_offset + int(table.next_numbers[-1]) >= wanted.end_offset:
-                return
-            first = table[-1].entry_id + 1
 
 
 async def _read_some(reader: EntrySource, first: int, last: int) -> Sequence[Entry]:
@@ -128,36 +109,37 @@ async def _read_some(reader: EntrySource, first: int, last: int) -> Sequence[Ent
 
 def _batches(wanted: EntryRange, table: EntryTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows, one Arrow batch for each group of entries."""
-    indices = _wanted(table, wanted)
-    counts = table.counts[indices].tolist()
-    for group in grouped(counts, table.batch_bytes(indices)):
-        picked = indices[group.start : group.stop]
-        times = table.publish_times[picked].tolist()
-        if wanted.publish_time_us is not None:
-            times = [wanted.publish_time_us] * len(picked)
+    held = _wanted(table, wanted)
+    batches, starts = table.batches(held), table.batch_starts(held)
+    messages = table.counts[held].tolist()
+    first_offsets = (table.first_numbers[held] + wanted.base_offset).tolist()
+    times = table.publish_times[held].tolist()
+    if wanted.publish_time_us is not None:
+        times = [wanted.publish_time_us] * len(held)
+    for group in grouped(messages, table.batch_bytes(held)):
+        part = slice(group.start, group.stop)
         stored = StoredBatches(
             wanted.topic,
             wanted.partition,
-            table.batches(picked),
-            counts[group.start : group.stop],
-            (table.first_numbers[picked] + wanted.base_offset).tolist(),
-            times,
-            Placed(table.data, table.batch_starts(picked)),
+            batches[part],
+            messages[part],
+            first_offsets[part],
+            times[part],
+            Placed(table.data, starts[part]),
         )
         try:
             yield decode(
                 stored, schema, start_offset=wanted.start_offset, end_offset=wanted.end_offset
             )
         except InvalidBatchError as error:
-            raise corrupt(table[picked[error.index]], str(error)) from error
+            raise corrupt(table[int(held[part][error.index])], str(error)) from error
 
 
-def _wanted(table: EntryTable, wanted: EntryRange) -> list[int]:
+def _wanted(table: EntryTable, wanted: EntryRange) -> NDArray[np.intp]:
     """Return which entries of the table hold wanted messages."""
     holds = (
         (table.kinds == KIND_MESSAGES)
         & (table.next_numbers > wanted.start_offset - wanted.base_offset)
         & (table.first_numbers < wanted.end_offset - wanted.base_offset)
     )
-    found: list[int] = np.flatnonzero(holds).tolist()
-    return found
+    return np.flatnonzero(holds)

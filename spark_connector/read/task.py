@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -32,9 +32,9 @@ COLLECT_AFTER_OBJECTS = 50_000
 """The number of new objects after which the garbage collector runs while a task reads. A reply of
 small entries has thousands of them, none in a cycle; Python's 700 took half of the task's time."""
 
-READ_AHEAD_BATCHES = 4
-"""The batches that are ready while Spark takes one. The largest is MAX_ENTRY_BYTES, most are near 1
-MiB."""
+READ_AHEAD = 2
+"""The reads that are ready while Spark takes the batches of one; the next one is on its way as soon
+as there is room. Each has MAX_READ_BYTES, mostly."""
 
 
 def read_task(
@@ -51,7 +51,15 @@ def read_task(
             else:
                 await _read_from_bookies(task, schema, options, emit)
 
-    return iterate(produce, depth=READ_AHEAD_BATCHES)
+    return _batches_of(iterate(produce, depth=READ_AHEAD))
+
+
+def _batches_of(
+    reads: Generator[Iterable[pa.RecordBatch], None, None],
+) -> Iterator[pa.RecordBatch]:
+    with closing(reads):
+        for batches in reads:
+            yield from batches
 
 
 @contextmanager

@@ -53,7 +53,7 @@ async def read_through_broker(
 
     Raises FencelogError: OFFSET_TRIMMED, TOPIC_NOT_FOUND (another topic may have the name),
     CORRUPT, READ_UNKNOWN where the partition ends before them or is not there, or the last error of
-    a broker that stays away.
+    a broker that stays away. Whoever takes the batches gets CORRUPT where one is not valid.
     """
     end = _NO_END if wanted.end_offset is None else wanted.end_offset
     start = wanted.start_offset
@@ -72,8 +72,7 @@ async def read_through_broker(
         frames = [frame for frame in page.batches if frame.base_offset < end]
         if view == LOG:
             _check_sequence(wanted, start, min(page.next_offset, end), frames)
-        for batch in _batches(wanted, frames, schema, start, end):
-            await emit(batch)
+        await emit(_batches(wanted, frames, schema, start, end))
         if page.at_tail and wanted.end_offset is None and page.next_offset >= wanted.least_end:
             return
         if page.next_offset <= start:

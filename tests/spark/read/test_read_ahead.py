@@ -73,7 +73,7 @@ def test_closing_early_cancels_the_work() -> None:
 
     items = iterate(produce, depth=2)
     assert next(items) == 1
-    items.close()  # type: ignore[attr-defined]  # it is a generator, and Spark closes it as one
+    items.close()
     assert cancelled.is_set()
     assert readers() == []
 

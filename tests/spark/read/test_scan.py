@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -68,8 +69,8 @@ def whole(entries: int, messages: int) -> EntryRange:
 async def scan(ledger: MemoryLedger, wanted: EntryRange) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
 
-    async def emit(batch: pa.RecordBatch) -> None:
-        batches.append(batch)
+    async def emit(read: Iterable[pa.RecordBatch]) -> None:
+        batches.extend(read)
 
     await scan_range(ledger, wanted, SCHEMA, emit)
     return batches
@@ -156,6 +157,21 @@ async def test_an_entry_damaged_in_every_replica_is_named_and_nothing_after_it_i
     with pytest.raises(FencelogError, match="ledger 7: entry 6 is unknown") as raised:
         await scan(ledger, whole(10, 20))
     assert raised.value.code is ErrorCode.READ_UNKNOWN
+
+
+async def test_a_batch_is_decoded_as_it_is_taken() -> None:
+    """What is wrong with the second entry does not take the rows of the first one away."""
+    ledger = MemoryLedger([payloads([2])[0], with_a_name_that_is_no_text()], chunk=1)
+    reads: list[Iterable[pa.RecordBatch]] = []
+
+    async def emit(read: Iterable[pa.RecordBatch]) -> None:
+        reads.append(read)
+
+    await scan_range(ledger, whole(2, 4), SCHEMA, emit)
+    assert offsets([*reads[0]]) == [BASE, BASE + 1]
+    with pytest.raises(FencelogError, match="entry 1 of ledger 7 is not valid") as raised:
+        [*reads[1]]
+    assert raised.value.code is ErrorCode.CORRUPT
 
 
 async def test_a_ledger_that_is_gone_is_an_error_and_not_an_end() -> None:

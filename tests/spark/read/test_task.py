@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,16 @@ async def refused(task: ScanTask, options: ReadOptions) -> str:
         await offsets(task, options)
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
     return raised.value.detail
+
+
+async def test_a_task_that_is_not_read_to_its_end_leaves_no_thread(
+    client: FencelogClient, server: str
+) -> None:
+    options = await filled(client, server, "tasks/closed")
+    batches = read_task(await planned(options), ["offset"], options)
+    assert (await anyio.to_thread.run_sync(next, batches)).num_rows == MESSAGES
+    batches.close()  # type: ignore[attr-defined]  # it is a generator, and Spark closes it as one
+    assert "fencelog-read-ahead" not in [thread.name for thread in threading.enumerate()]
 
 
 async def test_a_task_finds_a_ledger_whose_bookies_were_replaced(

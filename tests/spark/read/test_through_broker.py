@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -67,8 +68,8 @@ async def rows(
 ) -> list[tuple[int, bytes]]:
     batches: list[pa.RecordBatch] = []
 
-    async def emit(batch: pa.RecordBatch) -> None:
-        batches.append(batch)
+    async def emit(read: Iterable[pa.RecordBatch]) -> None:
+        batches.extend(read)
 
     wanted = BrokerRead("a/t", "id", 3, start, end, 0, least_end)
     await read_through_broker(broker, wanted, SCHEMA, emit, view=view, skip_lost=skip_lost)
