@@ -22,9 +22,9 @@ from fencelog.spark_connector.planning.option_values import (
 )
 
 DEFAULT_NAMESPACE = "default"
-DEFAULT_TARGET_PARTITION_BYTES = 128 * MIB
-"""The default size of a Spark partition, as Spark has it for files. Each costs 26 to 72 ms whatever
-it holds, a tenth of what 128 MiB take to read."""
+DEFAULT_TARGET_PARTITION_BYTES = 64 * MIB
+"""The default size of a Spark partition. Each costs 26 to 72 ms whatever it holds; reading 64 MiB
+takes a few times that."""
 
 MAX_MIN_PARTITIONS = 100_000
 """The largest number of partitions. Spark's driver slows down long before it."""
