@@ -155,13 +155,12 @@ class _SeenLog:
         batch: int,
         ledgers: Sequence[tuple[int, int]],
         partitions: int,
-        *,
-        ends: bool,
+        **flags: bool,
     ) -> Committed:
         attempt = self._log.commits.of_ledger(committer, batch, ledgers[0][0])
         newest_epoch = self._log.newest_epoch
         commit = partial(
-            self._instance.commits.commit, committer, batch, ledgers, partitions, ends=ends
+            self._instance.commits.commit, committer, batch, ledgers, partitions, **flags
         )
         try:
             done = await self._once(commit, lambda done: _all_of(done.commit, done.duplicate))
