@@ -416,6 +416,7 @@ STAGED = (
     (160, 72, ASKED),
     (160, 80, ASKED),
     (320, 100, ASKED),
+    (320, 164, ASKED),
     (120, 16, REFUSED),
     (160, 124, REFUSED),
     (120, 72, CONSUMED),

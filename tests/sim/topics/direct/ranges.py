@@ -99,8 +99,8 @@ class Judge:
             if segment.base_offset != position:
                 log.violate(21, f"ranges: a gap from {position} to {segment.base_offset}")
             position = segment.end_offset
-            # All that the owner has written to its last ledger may have been trimmed.
-            if position <= (asked.from_offset if position == end else wanted):
+            # A ledger of which all was trimmed is named until it has left the list.
+            if position <= asked.from_offset:
                 log.violate(21, f"ranges from {wanted} have a ledger that ends at {position}")
         if ranges.segments and position != end:
             log.violate(21, f"ranges end at {position}, the log at {end}")
