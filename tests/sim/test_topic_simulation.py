@@ -19,9 +19,9 @@ from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
 AIMED = (80, 136, 148, 256)
-"""Histories in which readers ask for ranges of a log that is trimmed or ended, quotas that operators
-change keep appends out, messages go before the compacted view has them, and acknowledgements are
-refused."""
+"""Histories in which readers ask for ranges of a log that is trimmed or ended, quotas that
+operators change keep appends out, messages go before the compacted view has them, and
+acknowledgements are refused."""
 
 BUDGET = Budget(at_least=40, cpu_s=15, wall_s=900, rare_up_to=420, also=AIMED)
 """Half a minute on two idle cores. Every kind of fault has its turn."""
