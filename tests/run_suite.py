@@ -79,7 +79,8 @@ TYPED = (
     "tests/house/test_readme_spark.py",
 )
 """The README and the scripts for operators as they are typed, each within a time."""
-COMMANDS = ("tests/bench", "tests/cli", "tests/strangers")
+CLI = ("tests/cli",)
+COMMANDS = ("tests/bench", "tests/strangers")
 
 
 def thorough_but(few: Collection[str], values: Sequence[str]) -> list[ParameterSet]:
@@ -95,7 +96,7 @@ def without(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"--ignore={path}" for path in paths)
 
 
-OTHERS = without((*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS))
+OTHERS = without((*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *CLI, *COMMANDS))
 """All tests that are not named above."""
 
 WAITING, COMPUTING = 3, 2
@@ -161,8 +162,9 @@ def run_whole() -> int:
             waiting.submit(suite.run_spark, (*WHOLE, *SPARK), ON_OLDEST),
             waiting.submit(suite.run, *WHOLE, *SERVICES),
             waiting.submit(suite.run, *WHOLE, *OTHERS),
-            waiting.submit(suite.run, *WHOLE, *COMMANDS, *TYPED),
             waiting.submit(suite.run, *WHOLE, *PROCESSES),
+            waiting.submit(suite.run, *WHOLE, *CLI),
+            waiting.submit(suite.run, *WHOLE, *COMMANDS, *TYPED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *SIMULATED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED, *without(TYPED)),
         ]
@@ -178,7 +180,7 @@ def run_thorough() -> int:
             waiting.submit(suite.run_spark, (*thorough, *SPARK), THOROUGH_ON_OLDEST),
             waiting.submit(suite.run, *thorough, *PROCESSES),
             waiting.submit(suite.run, *thorough, *SERVICES),
-            waiting.submit(suite.run, *thorough, *COMMANDS, *TYPED),
+            waiting.submit(suite.run, *thorough, *CLI, *COMMANDS, *TYPED),
             computing.submit(suite.run, *LOW_PRIORITY, *thorough, *SIMULATED),
             computing.submit(suite.run, *LOW_PRIORITY, *thorough, *COMPUTED, *without(TYPED)),
         ]

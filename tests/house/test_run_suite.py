@@ -11,6 +11,7 @@ import pytest
 
 from tests import run_suite
 from tests.run_suite import (
+    CLI,
     COMMANDS,
     COMPUTED,
     OTHERS,
@@ -22,7 +23,7 @@ from tests.run_suite import (
     Suite,
 )
 
-ALL_NAMED = [*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *COMMANDS]
+ALL_NAMED = [*SIMULATED, *COMPUTED, *PROCESSES, *SERVICES, *SPARK, *CLI, *COMMANDS]
 
 FAILING = "import sys; print('what went wrong'); sys.exit(3)"
 
@@ -62,7 +63,7 @@ def test_a_thorough_test_is_in_a_part_that_runs_it(root: Path) -> None:
     assert [path for path in marked if not {*path.parents} & folders] == []
 
 
-@pytest.mark.parametrize(("run", "parts"), [(run_suite.run_whole, 8), (run_suite.run_thorough, 7)])
+@pytest.mark.parametrize(("run", "parts"), [(run_suite.run_whole, 9), (run_suite.run_thorough, 7)])
 @pytest.mark.parametrize("fails", ["tests/sim", "tests/spark", "tests/processes"])
 def test_one_part_that_fails_fails_the_suite(
     monkeypatch: pytest.MonkeyPatch, run: Callable[[], int], parts: int, fails: str
