@@ -20,7 +20,7 @@ def test_every_mutant_fits_the_code(one: Mutant) -> None:
 
 
 def test_mutants_have_names_rules_and_descriptions() -> None:
-    names = [one.name for one in MUTANTS]
+    names = [one.name for one in (*MUTANTS, *UNIT_MUTANTS)]
     assert len(set(names)) == len(names) >= 60
     assert [one.name for one in MUTANTS if not one.name.replace("-", "").isalnum()] == []
     assert [one.name for one in MUTANTS if not one.rule or not one.what.endswith(".")] == []

@@ -307,19 +307,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "harmless-and-refused-in-the-end",
-        _AT_MOST_ONCE,
-        "A request that may be repeated had no effect, as its last attempt was refused.",
-        (
-            Edit(
-                "fencelog.api.client.retry",
-                "retry_idempotent",
-                "                unknown = error\n",
-                "                pass\n",
-            ),
-        ),
-    ),
-    Mutant(
         "slash-within-a-name",
         _NAMES,
         "An escaped slash within a name begins the next part of a path.",
