@@ -110,12 +110,12 @@ test: java  ## Set everything up and check everything (ARGS= for pytest)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line SIDE_BY_SIDE=1 ready
 	@$(MAKE) --no-print-directory pytest
 
-# What takes longest begins first.
+# What takes longest begins first. The whole suite checks types beside its tests.
 .PHONY: ready
-ready: typecheck chromium prometheus $(if $(ARGS),,$(OLDEST_INSTALLED)) lint $(VENV)/.compiled
+ready: $(VENV)/.installed-all $(if $(ARGS),typecheck,$(OLDEST_INSTALLED)) chromium prometheus lint $(VENV)/.compiled
 
 .PHONY: pytest
-pytest: $(VENV)/.installed-all $(VENV)/.compiled $(if $(ARGS),,$(OLDEST_INSTALLED))  ## Run the tests alone (ARGS="tests/bookie -k journal")
+pytest: $(VENV)/.installed-all $(VENV)/.compiled $(if $(ARGS),,$(OLDEST_INSTALLED))  ## Run the tests, and check types beside all of them (ARGS="tests/bookie -k journal")
 	@$(BIN)/python -m compileall -q tests
 	$(BIN)/python tests/run_suite.py $(ARGS)
 
@@ -252,11 +252,12 @@ $(VENV)/.installed-all: $(VENV)/.installed
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_fencelog"
 	@touch $@
 
-# The oldest Spark that is supported, in an environment that takes all else from the first one.
+# The oldest Spark that is supported, in an environment that takes all else from the first one, which
+# may be installed at the same time.
 .PHONY: oldest-spark
-oldest-spark: $(OLDEST_INSTALLED)  ## Install the oldest Spark beside it, for the tests (0.5 GB)
+oldest-spark: $(VENV)/.installed-all $(OLDEST_INSTALLED)  ## Install the oldest Spark beside it, for the tests (0.5 GB)
 
-$(OLDEST_INSTALLED): $(VENV)/.installed-all
+$(OLDEST_INSTALLED): $(VENV)/.installed
 	$(call install_spark,$(OLDEST),$(OLDEST_SPARK))
 	@touch $@
 

@@ -9,8 +9,8 @@ others. With other arguments it is pytest.
 What waits for processes, timeouts and disks, and needs a core whenever it asks for one, runs in
 ``WAITING`` lanes: three parts at a time, the longest first. The one beside Spark and the browser is
 that of unit tests, which start few processes: Spark gives up a Python worker that takes more than
-10 s to begin. What only computes (simulator, crash images, house rules, stories of the protocol)
-runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each part lists
+10 s to begin. What only computes (simulator, crash images, house rules, stories of the protocol,
+types) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each part lists
 its slowest tests, and shows its output, and the CPU time of all its processes, when it has ended.
 Some batch reads from Spark are tested a second time, on the oldest Spark that is supported
 (``make oldest-spark``); what is thorough tests all of them, streams and writes on it.
@@ -34,6 +34,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 PYTEST = (sys.executable, "-m", "pytest")
+TYPES = (sys.executable, "-m", "mypy")
 WHOLE = (*PYTEST, "--durations=20")
 LOW_PRIORITY = ("nice", "-n", "10")
 OLDEST_SPARK = Path(sys.prefix) / "oldest-spark/bin/python"
@@ -167,6 +168,7 @@ def run_whole() -> int:
             waiting.submit(suite.run, *WHOLE, *COMMANDS, *TYPED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *SIMULATED),
             computing.submit(suite.run, *LOW_PRIORITY, *WHOLE, *COMPUTED, *without(TYPED)),
+            computing.submit(suite.run, *LOW_PRIORITY, *TYPES),
         ]
         return max(abs(part.result()) for part in parts)
 
