@@ -10,8 +10,9 @@ What waits for processes, timeouts and disks, and needs a core whenever it asks 
 ``WAITING`` lanes: three parts at a time, the longest first. The one beside Spark and the browser is
 that of unit tests, which start few processes: Spark gives up a Python worker that takes more than
 10 s to begin. What only computes (simulator, crash images, house rules, stories of the protocol,
-types) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each part lists
-its slowest tests, and shows its output, and the CPU time of all its processes, when it has ended.
+types) runs beside them in ``COMPUTING`` lanes, at low priority, and takes what they leave. Each
+part lists its slowest tests, and shows its output, and the CPU time of all its processes, when it
+has ended.
 Some batch reads from Spark are tested a second time, on the oldest Spark that is supported
 (``make oldest-spark``); what is thorough tests all of them, streams and writes on it.
 """

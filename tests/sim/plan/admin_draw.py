@@ -15,7 +15,7 @@ from tests.sim.plan.admin_plan import (
     GroupPlan,
     WriterPlan,
 )
-from tests.sim.plan.admin_staged import STAGED
+from tests.sim.plan.admin_staged import staged_story
 from tests.sim.plan.admin_stories import STORIES, UNSUBSCRIBED, UNSUBSCRIBED_SHARE, Story
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_forwards import CUT_ANSWERS
@@ -34,10 +34,7 @@ def is_administered(seed: int) -> bool:
 def draw_admin_plan(seed: int) -> AdminPlan:
     """Draw everything that the seed decides in advance."""
     is_unsubscribed = Random(f"admin unsubscribed {seed}").random() < UNSUBSCRIBED_SHARE
-    story = UNSUBSCRIBED if is_unsubscribed else None
-    for every, at, staged in STAGED:
-        if seed % every == at:
-            story = staged
+    story = staged_story(seed) or (UNSUBSCRIBED if is_unsubscribed else None)
     plan = _Draw(Random(f"admin plan {seed}"), story).plan(seed)
     return with_breaks(with_removals(with_replaced_owners(plan)))
 

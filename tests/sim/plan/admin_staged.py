@@ -426,3 +426,14 @@ STAGED = (
     *((480, at, VIEWED) for at in (112, 128, 148)),
 )
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""
+
+STAGED_EVERY, STAGED_SEEDS = 960, 480
+"""Of so many seeds in a row, the first so many have stories for themselves where ``STAGED`` says
+so. All the others are drawn freely: what nobody has thought of has to be met as well."""
+
+
+def staged_story(seed: int) -> Story | None:
+    """Return the story that a seed has for itself: the last one of ``STAGED`` for its place."""
+    if seed % STAGED_EVERY >= STAGED_SEEDS:
+        return None
+    return next((story for every, at, story in reversed(STAGED) if seed % every == at), None)
