@@ -12,7 +12,7 @@ from tests.crash.images import KINDS
 from tests.crash.run_crash import describe, examine_all, jobs, table
 from tests.crash.workloads import WORKLOADS
 
-STRIDE, THOROUGH_STRIDE = 24, 6
+STRIDE, THOROUGH_STRIDE = 40, 6
 
 
 @pytest.mark.timeout(1800)
