@@ -108,10 +108,13 @@ class Unloading:
         Raises FencelogError(DRAINING) if the broker is about to be closed."""
         if self._is_last:
             raise FencelogError(ErrorCode.DRAINING, f"{self._directory.own_id} is being closed")
-        if self._drained is None:
+        drained = self._drained
+        if drained is None:
             return
-        self._drained.cancel()
-        await asyncio.wait((self._drained,))
+        drained.cancel()
+        await asyncio.wait((drained,))
+        if self._drained is not drained:  # another call has ended it meanwhile
+            return
         self._drained = None
         self._directory.set_draining(False)
         self._balancer.start()
