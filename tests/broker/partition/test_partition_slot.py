@@ -93,3 +93,18 @@ async def test_another_failure_is_no_reason_to_start_again(
     with pytest.raises(FencelogError, match="too few bookies"):
         await broker.partition(NAME, 0)
     assert attempts == ["refused"]
+
+
+async def test_settings_that_change_during_an_opening_hold_in_the_log(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig())
+    take_over = PartitionLog.open
+
+    async def changed_meanwhile(*given: Any, **options: Any) -> PartitionLog:
+        broker.topic_changed(await broker.topics.update(NAME, {"retention_ms": 5}))
+        return await take_over(*given, **options)
+
+    monkeypatch.setattr(PartitionLog, "open", changed_meanwhile)
+    assert (await broker.partition(NAME, 0)).policy.retention_ms == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -17,6 +18,7 @@ from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker, Stage, Until
+from tests.support.metadata_nodes import overwrite
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
@@ -216,6 +218,22 @@ async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     watch.close()
     watch.close()
     assert namespaces._shared == {}
+
+
+async def test_watches_do_not_take_what_cannot_be_read_for_other_settings_or_for_a_deletion(
+    stage: Stage, registry: TopicRegistry, namespaces: Namespaces, until: Until
+) -> None:
+    """They may be the settings by which messages are removed."""
+    await namespaces.create("shop", {"retention_ms": 3})
+    await registry.create(NAME, TopicConfig())
+    seen: list[Any] = []
+    watch = registry.watch(NAME, seen.append)
+    await until(lambda: len(seen) == 1)
+    for path in ("/namespaces/shop", "/topics/shop/orders"):
+        await overwrite(stage.stores[-1], path, b"{}")
+        await asyncio.sleep(0.05)
+    watch.close()
+    assert [info and info.policy.retention_ms for info in seen] == [3]
 
 
 async def test_partitions_are_added_and_never_taken_away(registry: TopicRegistry) -> None:
