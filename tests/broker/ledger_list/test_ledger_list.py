@@ -279,7 +279,17 @@ def test_what_is_encoded_is_decoded(
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{}", b"[]", b'{"v":1}', b'{"v":2}', b'{"v":2,"epoch":1,"token":"","segments":[1]}'],
+    [
+        *(
+            b"",
+            b"{}",
+            b"[]",
+            b'{"v":1}',
+            b'{"v":2}',
+            b'{"v":2,"epoch":1,"token":"","segments":[1]}',
+        ),
+        encode_ledger_list(LedgerList()).replace(b'"v":2', b'"v":3'),  # it may say more
+    ],
 )
 def test_a_node_that_is_no_ledger_list_is_refused(data: bytes) -> None:
     with pytest.raises(FencelogError) as raised:

@@ -220,6 +220,21 @@ async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     assert namespaces._shared == {}
 
 
+async def test_a_topic_whose_namespace_is_known_before_it_is_not_taken_for_deleted(
+    registry: TopicRegistry, until: Until
+) -> None:
+    await registry.create(NAME, TopicConfig())
+    others: list[Any] = []
+    seen: list[Any] = []
+    first = registry.watch(NAME, others.append)
+    await until(lambda: others != [])
+    second = registry.watch(NAME, seen.append)
+    await until(lambda: seen != [])
+    for watch in (first, second):
+        watch.close()
+    assert None not in seen
+
+
 async def test_watches_do_not_take_what_cannot_be_read_for_other_settings_or_for_a_deletion(
     stage: Stage, registry: TopicRegistry, namespaces: Namespaces, until: Until
 ) -> None:
