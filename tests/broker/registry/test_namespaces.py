@@ -197,6 +197,28 @@ async def test_a_namespace_of_topics_alone_gets_its_node_with_its_first_setting(
     assert await code_of(namespaces.update("none", {})) is ErrorCode.NAMESPACE_NOT_FOUND
 
 
+async def test_a_first_setting_meets_another_one(
+    stage: Stage,
+    registry: TopicRegistry,
+    namespaces: Namespaces,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are set, though only one of the two requests has found no node."""
+    await registry.create(NAME, TopicConfig())
+    store: Any = stage.stores[-1]
+    children = store.children
+
+    async def children_and_be_late(path: str) -> list[str]:
+        monkeypatch.setattr(store, "children", children)
+        await namespaces.update("shop", {"ttl_ms": 4})
+        found: list[str] = await children(path)
+        return found
+
+    monkeypatch.setattr(store, "children", children_and_be_late)
+    await namespaces.update("shop", {"roll_ms": 5})
+    assert (await namespaces.get("shop")).overrides == {"ttl_ms": 4, "roll_ms": 5}
+
+
 async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     registry: TopicRegistry, namespaces: Namespaces, until: Until
 ) -> None:
