@@ -151,7 +151,8 @@ class Policy:
         times.
 
         Where they do not fit together any more (a namespace asks for a smaller ensemble than a
-        topic's write quorum) the larger number holds: never fewer copies than any level asked for.
+        topic's write quorum) the larger number holds: never fewer copies than any level asked for,
+        and an acknowledgement after one copy only where there is one, unless the cluster has it so.
         """
         if not any(levels):
             return self  # most topics set nothing: ten thousand of them share one policy
@@ -159,9 +160,13 @@ class Policy:
         for overrides in levels:
             policy = replace(policy, **overrides)
         write_quorum = max(policy.write_quorum, policy.ack_quorum)
+        ack_quorum = policy.ack_quorum
+        if ack_quorum == 1 < write_quorum and not self.ack_quorum == 1 < self.write_quorum:
+            ack_quorum = 2  # nobody has consented to one of several
         return replace(
             policy,
             write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
             ensemble_size=max(policy.ensemble_size, write_quorum),
         )
 

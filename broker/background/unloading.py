@@ -108,12 +108,16 @@ class Unloading:
         Raises FencelogError(DRAINING) if the broker is about to be closed."""
         if self._is_last:
             raise FencelogError(ErrorCode.DRAINING, f"{self._directory.own_id} is being closed")
-        if self._drained is None:
+        drained = self._drained
+        if drained is None:
             return
-        self._drained.cancel()
-        await asyncio.wait((self._drained,))
+        drained.cancel()
+        await asyncio.wait((drained,))
+        if self._drained is not drained:  # another call has ended it meanwhile
+            return
         self._drained = None
         self._directory.set_draining(False)
+        await self._balancer.stop()  # the drain may have ended before it has done that
         self._balancer.start()
         self._events.record(EventKind.UNDRAIN)
 

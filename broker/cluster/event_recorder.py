@@ -21,6 +21,7 @@ from fencelog.broker.cluster.events_core import (
     PreviousOwner,
     is_recorded,
     is_repeated,
+    is_report,
     previous_owner,
 )
 from fencelog.broker.config import BrokerConfig
@@ -212,14 +213,17 @@ class EventRecorder:
                 self._batches += 1
                 batch = self._queue.take(self._host.now_us())
                 try:
-                    await self._append(sink, batch, f"events/{process}/{self._batches}")
+                    is_told = await self._append(sink, batch, f"events/{process}/{self._batches}")
                 except asyncio.CancelledError:
                     self._metrics.dropped_events += self._queue.lose(batch)
                     raise
+                if not is_told and is_report(batch):
+                    break  # it would be refused again at once: it goes with the next event
             self._settled.set()
 
-    async def _append(self, sink: EventSink, batch: Sequence[Event], key: str) -> None:
-        """Append a batch until it is durable or given up. Never raises FencelogError."""
+    async def _append(self, sink: EventSink, batch: Sequence[Event], key: str) -> bool:
+        """Append a batch until it is durable or given up; return whether it is durable. Never
+        raises FencelogError."""
         loop = asyncio.get_running_loop()
         unknown_since_s: float | None = None
         complaint = ""
@@ -228,7 +232,7 @@ class EventRecorder:
                 async with asyncio.timeout(EVENT_APPEND_MS / 1000):
                     await sink.append(batch, key)
                 self._metrics.recorded_events += len(batch)
-                return
+                return True
             except TimeoutError:
                 took_s = EVENT_APPEND_MS / 1000
                 error = FencelogError(ErrorCode.APPEND_UNKNOWN, f"no answer within {took_s:g} s")
@@ -248,7 +252,7 @@ class EventRecorder:
             if not is_repeated(error, unknown_ms=unknown_ms):
                 log.warning("%d events are dropped: %s", len(batch), error)
                 self._metrics.dropped_events += self._queue.lose(batch)
-                return
+                return False
             await asyncio.sleep(EVENT_PAUSE_MS / 1000)
 
 

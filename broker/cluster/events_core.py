@@ -8,7 +8,7 @@ an owner, ledgers, retention, and can be read and followed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -188,10 +188,15 @@ class EventQueue:
         with those that it has reported as lost."""
         count = 0
         for event in batch:
-            is_report = event.kind == EventKind.EVENTS_LOST.value
-            self._unreported += int(event.detail["events"]) if is_report else 1
-            count += not is_report
+            tells_of_a_loss = is_report([event])
+            self._unreported += int(event.detail["events"]) if tells_of_a_loss else 1
+            count += not tells_of_a_loss
         return count
+
+
+def is_report(batch: Sequence[Event]) -> bool:
+    """Tell whether a batch says nothing but that events were lost."""
+    return all(event.kind == EventKind.EVENTS_LOST.value for event in batch)
 
 
 def is_repeated(error: FencelogError, *, unknown_ms: float | None) -> bool:

@@ -137,7 +137,11 @@ class Namespaces:
             found = await self._get(name)
             if found is None:
                 await self.get(name)
-                await self.create(name, {})
+                try:
+                    await self.create(name, {})
+                except FencelogError as error:
+                    if error.code is not ErrorCode.ALREADY_EXISTS:  # by another request meanwhile
+                        raise
                 continue
             info, version = found
             overrides = changed_overrides(info.overrides, changes)

@@ -73,6 +73,18 @@ def test_levels_that_do_not_fit_together_keep_the_larger_number_of_copies() -> N
     fitted.replication.validate()
 
 
+def test_one_copy_of_several_is_never_acknowledged_because_levels_were_changed() -> None:
+    """A topic asks for three copies; then its namespace, or the cluster, goes down to one."""
+    one_copy = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+    three_copies = {"ensemble_size": 3, "write_quorum": 3}
+    below = Policy().inherited_by(one_copy)
+    assert below.replication == Replication(1, 1, 1)
+    for policy in (Policy().inherited_by(one_copy, three_copies), below.inherited_by(three_copies)):
+        assert policy.replication == Replication(3, 3, 2)
+    accepted = Policy().with_replication(Replication(2, 2, 1))
+    assert accepted.inherited_by({"roll_ms": 5}).replication == Replication(2, 2, 1)
+
+
 def test_a_cluster_of_few_bookies_has_fewer_copies() -> None:
     one = Policy().with_replication(Replication(1, 1, 1))
     assert one.with_overrides({"roll_entries": 1}).replication == Replication(1, 1, 1)

@@ -133,6 +133,18 @@ async def test_a_log_charges_a_read_of_one_message_as_one(stage: Stage) -> None:
             assert (await source.read(7, ONE_MESSAGE)).next_offset == 5000
 
 
+async def test_a_rate_of_reads_holds_as_soon_as_it_is_set(stage: Stage) -> None:
+    log = await stage.open()
+    batch = encode_values([b"a"] * 50)
+    await log.append_batch(batch, check_batch(batch))
+    log.apply_policy(Policy(dispatch_messages_per_s=1))
+    limits = ReadLimits(max_messages=50, max_bytes=1 << 20)
+    await log.read(0, limits)
+    with pytest.raises(FencelogError) as raised:
+        await log.read(0, limits)
+    assert raised.value.code is ErrorCode.RATE_LIMITED
+
+
 async def test_a_read_gets_no_more_than_there_is(stage: Stage) -> None:
     log = await stage.open(policy=Policy(dispatch_messages_per_s=3, dispatch_bytes_per_s=1 << 20))
     for number in range(6):

@@ -52,6 +52,14 @@ async def refused(log: PartitionLog, conditions: AppendConditions, *values: byte
     return caught.value.code
 
 
+def test_conditions_that_remember_their_contents_are_the_same_otherwise() -> None:
+    batch = encode_values([b"x"])
+    sequences = SequenceRange(1, RANGE_SEQUENCE, producer_digest(b"p"), 2, 3)
+    found = AppendConditions(sequences, if_offset=4, fencing_token="t", routed_by=5).of(batch)
+    expected = sequences._replace(contents=contents_digest(batch))
+    assert found == AppendConditions(expected, if_offset=4, fencing_token="t", routed_by=5)
+
+
 def test_a_digest_is_of_the_messages_alone() -> None:
     messages = [Message(b"a", b"k", 7, (("h", b"1"),)), Message(b"b")]
     digest = contents_digest(encode_batch(messages))

@@ -86,6 +86,7 @@ def test_a_topic_remembers_what_it_was_as_long_as_that_matters() -> None:
     info = topic(1)
     assert info.grown_at(10) == (PreviousCount(1, 10),)
     twice = replace(info, config=TopicConfig(2), previous_counts=info.grown_at(10))
+    assert twice.grown_at(20) == (PreviousCount(1, 10), PreviousCount(2, 20))
     assert twice.grown_at(10 + WINDOW_US) == (PreviousCount(2, 10 + WINDOW_US),)
     node = Versioned(encode_topic(twice), Version(1, 1))
     assert decode_topic(NAME, node, Policy()).previous_counts == twice.previous_counts

@@ -10,7 +10,11 @@ from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import GROUP_BYTES, AppendResult
 from fencelog.broker.append.pending_bytes import PendingBytes
-from fencelog.broker.append.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
+from fencelog.broker.append.pipeline import (
+    ENTRIES_IN_FLIGHT,
+    FULL_GROUPS_IN_FLIGHT,
+    AppendPipeline,
+)
 from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.client import Replication
@@ -164,6 +168,15 @@ async def test_full_groups_do_not_wait_for_one_another(bench: Bench) -> None:
     assert len(bench.writer.payloads) == FULL_GROUPS_IN_FLIGHT + 1
 
 
+async def test_so_many_entries_are_in_flight_at_a_time(bench: Bench) -> None:
+    for _ in range(ENTRIES_IN_FLIGHT + 2):
+        bench.batch(b"a")
+    await turn()
+    assert len(bench.writer.payloads) == ENTRIES_IN_FLIGHT
+    bench.writer.ack(0)
+    assert len(bench.writer.payloads) == ENTRIES_IN_FLIGHT + 1
+
+
 async def test_messages_and_batches_keep_their_order(bench: Bench) -> None:
     first = bench.pipeline.append_message(Message(b"a"))
     second = bench.batch(b"b", b"c")
@@ -188,6 +201,23 @@ async def test_entries_carry_their_first_number_within_the_ledger(bench: Bench) 
         assert numbers == [0, 2]
         await bench.next_ledger()
     assert [stored.base_offset for stored in bench.stored] == [0, 2, 3, 5]
+
+
+async def test_an_entry_that_a_ledger_has_not_taken_is_not_counted_in_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has too much in flight; the entry is sent to it later."""
+
+    def full(payload: Payload, contexts: Contexts = NO_CONTEXTS) -> int:
+        raise FencelogError(ErrorCode.OVERLOADED, "too much in flight")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.writer, "append", full)
+        bench.batch(b"a", b"b")
+        await turn()
+    bench.batch(b"c")
+    await turn()
+    assert [read_entry_header(p).first_number for p in bench.writer.payloads] == [0, 2]
 
 
 async def test_a_batch_is_stored_byte_for_byte(bench: Bench) -> None:

@@ -340,6 +340,15 @@ async def test_whoever_was_forgotten_is_new(stage: Stage) -> None:
     assert (await send(log, 0, name="c")).duplicate
 
 
+async def test_so_many_producers_are_remembered_as_soon_as_that_is_set(stage: Stage) -> None:
+    log = await stage.open()
+    log.apply_policy(Policy(max_producers=1))
+    for name in ("first", "second"):
+        await send(log, 0, name=name)
+    assert (await send(log, 0, name="second")).duplicate
+    assert not (await send(log, 0, name="first")).duplicate
+
+
 async def test_who_has_something_on_its_way_is_not_forgotten_by_that(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:

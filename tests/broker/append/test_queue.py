@@ -57,3 +57,5 @@ async def test_nothing_is_counted_of_a_queue_that_was_given_up() -> None:
     for future in futures:
         with pytest.raises(FencelogError, match="the log is being closed"):
             await future
+    later = add(queue, 1)
+    assert [item.futures for item in queue.items] == [later]

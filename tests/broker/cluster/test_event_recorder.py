@@ -170,6 +170,36 @@ async def test_a_refusal_for_good_drops_one_batch_and_the_next_says_so(
     assert (metrics.recorded_events, metrics.dropped_events) == (2, 2)
 
 
+async def test_two_brokers_append_under_keys_of_their_own(
+    recorder: EventRecorder, sink: ScriptedSink
+) -> None:
+    other = EventRecorder(config(record_events=True), BrokerCounts(), SystemHost())
+    for each in (recorder, other):
+        each.start(sink)
+        record(each, 1)
+        await each.flush()
+    await other.close()
+    assert sink.kinds == ["roll", "roll"]
+
+
+async def test_a_loss_that_is_refused_for_good_is_reported_with_the_next_event(
+    recorder: EventRecorder, sink: ScriptedSink, metrics: BrokerCounts
+) -> None:
+    """It must not be sent again and again meanwhile: the topic may refuse it at once, for ever."""
+    sink.errors = [FencelogError(ErrorCode.TOPIC_TERMINATED, "over")] * 1_000
+    recorder.start(sink)
+    record(recorder, 2)
+    await recorder.flush()
+    await asyncio.sleep(10)
+    assert sink.calls == 2
+    sink.errors.clear()
+    record(recorder, 1)
+    await recorder.flush()
+    assert sink.kinds == ["roll", "events_lost"]
+    assert sink.events[1].detail == {"events": 2}
+    assert (metrics.recorded_events, metrics.dropped_events) == (2, 2)
+
+
 async def test_a_full_queue_drops_and_holds_nothing_up(
     recorder: EventRecorder, sink: ScriptedSink, metrics: BrokerCounts
 ) -> None:

@@ -140,6 +140,7 @@ CLOSED = NEW.with_sealed(1, SEALED)
         (CLOSED, "b", "a", "a", "released"),
         (NEW, "b", "a", "a", "unreachable"),
         (NEW, "b", "a", "", "fenced"),
+        (CLOSED.with_next(ledger_id=2, created_us=200), "b", "a", "", "fenced"),
         (NEW, "b", "", "", "session_ended"),
         (NEW, "a", "a", "", "fenced"),
         (

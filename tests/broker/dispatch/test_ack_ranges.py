@@ -13,6 +13,12 @@ RANGE = st.tuples(st.integers(0, 40), st.integers(0, 8))
 ASKED = st.lists(st.integers(0, 60), min_size=2, max_size=2)
 
 
+def test_what_lies_between_two_ranges_is_not_acknowledged() -> None:
+    ranges = AckRanges()
+    assert (ranges.add(4, 6), ranges.add(2, 3), list(ranges)) == (2, 1, [(2, 3), (4, 6)])
+    assert (ranges.add(3, 4), list(ranges)) == (1, [(2, 6)])
+
+
 @given(st.integers(0, 10), st.lists(RANGE, max_size=30), ASKED)
 def test_it_holds_what_was_added(
     start: int, added: list[tuple[int, int]], asked: list[int]

@@ -75,6 +75,16 @@ def test_ended_leases_do_not_pile_up() -> None:
     assert leases.take_expired(5000) == [0]
 
 
+def test_many_changes_leave_the_offsets_around_them() -> None:
+    offsets = OffsetSet([5, 20, 30, 90])
+    offsets.add([offset for offset in range(10, 51) if offset not in (20, 30)])
+    assert offsets.first(99) == [5, *range(10, 51), 90]
+    offsets.remove(range(11, 50))
+    assert offsets.first(99) == [5, 10, 50, 90]
+    offsets.remove(range(12, 49))  # there are none of these
+    assert offsets.first(99) == [5, 10, 50, 90]
+
+
 @given(OFFSETS, OFFSETS, OFFSETS, st.integers(0, 60), st.integers(0, 60))
 def test_offsets_are_a_sorted_set(
     begin: set[int], added: set[int], removed: set[int], first: int, end: int
@@ -95,16 +105,6 @@ def test_many_offsets_come_and_go_together() -> None:
     offsets.add(range(10, 40))
     offsets.remove([*range(12, 40), 99])
     assert offsets.first(9) == [1, 3, 10, 11]
-
-
-def test_many_changes_leave_the_offsets_around_them() -> None:
-    offsets = OffsetSet([5, 20, 30, 90])
-    offsets.add([offset for offset in range(10, 51) if offset not in (20, 30)])
-    assert offsets.first(99) == [5, *range(10, 51), 90]
-    offsets.remove(range(11, 50))
-    assert offsets.first(99) == [5, 10, 50, 90]
-    offsets.remove(range(12, 49))  # there are none of these
-    assert offsets.first(99) == [5, 10, 50, 90]
 
 
 def test_a_consumer_is_there_for_its_lease_and_while_it_waits() -> None:

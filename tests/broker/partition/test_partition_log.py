@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
 
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Delete, Set
 from fencelog.ledgers.record_batch import Message
@@ -97,6 +99,22 @@ async def test_what_another_client_has_changed_is_left_out_with_all_but_the_log(
     (segment,) = (await stage.node()).ledger_list.segments
     assert segment.sealed is not None
     await check_next_owner(stage)
+
+
+async def test_a_log_that_has_ended_counts_nothing_as_in_flight(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
+    """Its bytes would count against the other partitions of the broker for ever."""
+    ledgers.auto_ack, pending = False, PendingBytes()
+    log = await stage.open(broker_pending=pending)
+    appended = log.append_message(Message(b"x"))
+    await asyncio.sleep(0.01)
+    assert pending.total > 0
+    await log.abandon(FencelogError(ErrorCode.NO_OWNER, "another broker has it"))
+    with pytest.raises(FencelogError) as raised:
+        await appended
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+    assert pending.total == 0
 
 
 async def test_the_state_of_a_terminated_log_is_closed_by_itself(

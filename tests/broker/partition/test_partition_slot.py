@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import TAKEOVER_ATTEMPTS
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from tests.support.broker_stage import BrokerMaker
+from tests.support.broker_stage import BrokerMaker, Until
 
 NAME = TopicName.of("shop", "orders")
 
@@ -93,3 +94,31 @@ async def test_another_failure_is_no_reason_to_start_again(
     with pytest.raises(FencelogError, match="too few bookies"):
         await broker.partition(NAME, 0)
     assert attempts == ["refused"]
+
+
+async def test_settings_that_change_during_an_opening_hold_in_the_log(
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await make_broker("a")
+    await broker.topics.create(NAME, TopicConfig())
+    take_over = PartitionLog.open
+
+    async def changed_meanwhile(*given: Any, **options: Any) -> PartitionLog:
+        broker.topic_changed(await broker.topics.update(NAME, {"retention_ms": 5}))
+        return await take_over(*given, **options)
+
+    monkeypatch.setattr(PartitionLog, "open", changed_meanwhile)
+    assert (await broker.partition(NAME, 0)).policy.retention_ms == 5
+
+
+async def test_a_broker_that_cannot_go_on_with_a_log_gives_its_partition_up(
+    make_broker: BrokerMaker, until: Until
+) -> None:
+    a, b = await make_broker("a"), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    log._writer.finish(FencelogError(ErrorCode.INTERNAL, "the log has stopped"))
+    await until(lambda: a.open_log(NAME, 0) is None)
+    await asyncio.sleep(0.05)
+    assert await b.owners(NAME) == []
+    assert (await b.partition(NAME, 0)).epoch == 2

@@ -229,6 +229,28 @@ async def test_what_nobody_took_is_not_still_open(make: Make, network: Network) 
     assert (await b.partition(NAME, 0)).is_serving
 
 
+def balancers() -> int:
+    """Return how many balancers there are, of all brokers."""
+    return sum(task.get_name() == "balancer" for task in asyncio.all_tasks())
+
+
+async def test_a_drain_that_two_end_at_the_same_time_is_ended_once(make: Make) -> None:
+    """A second balancer would run for ever: only the last one that was started is stopped."""
+    a, _ = await make("a"), await make("b")
+    await a.drain()
+    await asyncio.gather(a.undrain(), a.undrain())
+    await a.drain()
+    assert balancers() == 1  # that of the other broker
+
+
+async def test_a_drain_that_is_ended_before_it_has_begun_leaves_one_balancer(make: Make) -> None:
+    a, _ = await make("a"), await make("b")
+    await asyncio.gather(a.drain(), a.undrain())
+    assert balancers() == 2
+    await a.drain()
+    assert balancers() == 1
+
+
 @pytest.mark.usefixtures("_few_at_a_time")
 async def test_a_drain_that_is_ended_says_what_is_still_there(make: Make, network: Network) -> None:
     a, _ = await make("a"), await make("b")

@@ -152,6 +152,19 @@ async def test_a_bell_wakes_many_in_their_order_and_some_at_a_time() -> None:
     await asyncio.gather(*waiting)
 
 
+async def test_a_bell_that_rings_while_it_rings_wakes_who_waits_since() -> None:
+    notifier = TailNotifier()
+    first = [asyncio.create_task(notifier.wait(60_000)) for _ in range(10 * WAKE_AT_ONCE)]
+    await asyncio.sleep(0)
+    notifier.notify()
+    late = asyncio.create_task(notifier.wait(60_000))
+    await asyncio.sleep(0)
+    assert not first[-1].done()
+    notifier.notify()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*first, late)
+
+
 async def test_a_bell_remembers_nobody_whose_time_was_over() -> None:
     """Long polls of an idle topic come and go for days."""
     notifier = TailNotifier()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.read.read_fairness import STEP_BYTES
-from fencelog.broker.read.rows import Row, rows_in_steps
-from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.read.rows import Row, end_of_rows, rows_in_steps
+from fencelog.broker.read.stored import CompactedBatch, ReadResult, StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, encode_batch
 
@@ -49,6 +50,19 @@ def test_rows_are_those_of_all_batches_within_the_range(
         assert [row for rows in steps for row in rows] == expected
         assert all(1 <= len(rows) <= step for rows in steps)
         assert all(b[0] == a[0] + 1 for rows in steps for a, b in pairwise(rows))
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "end"),
+    [(0, 1, 1), (0, 2, 2), (1, 2, 4), (0, 4, 8), (5, 1, 8), (0, 5, 12), (9, 1, 12), (0, 99, 12)],
+)
+def test_a_read_goes_on_behind_the_last_message_that_it_answers(
+    start: int, limit: int, end: int
+) -> None:
+    """The second batch has gaps, and what follows it has been read too."""
+    view = CompactedBatch(3, 3, 0, memoryview(b""), array("q", [3, 7, 9]), array("q", [0] * 3))
+    read = ReadResult([stored(0, [Message(b"a"), Message(b"b")]), view], 12, 20)
+    assert end_of_rows(read, start=start, limit=limit) == end
 
 
 def test_single_messages_are_read_in_few_steps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -17,6 +18,7 @@ from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import BrokerMaker, Stage, Until
+from tests.support.metadata_nodes import overwrite
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
@@ -195,6 +197,28 @@ async def test_a_namespace_of_topics_alone_gets_its_node_with_its_first_setting(
     assert await code_of(namespaces.update("none", {})) is ErrorCode.NAMESPACE_NOT_FOUND
 
 
+async def test_a_first_setting_meets_another_one(
+    stage: Stage,
+    registry: TopicRegistry,
+    namespaces: Namespaces,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are set, though only one of the two requests has found no node."""
+    await registry.create(NAME, TopicConfig())
+    store: Any = stage.stores[-1]
+    children = store.children
+
+    async def children_and_be_late(path: str) -> list[str]:
+        monkeypatch.setattr(store, "children", children)
+        await namespaces.update("shop", {"ttl_ms": 4})
+        found: list[str] = await children(path)
+        return found
+
+    monkeypatch.setattr(store, "children", children_and_be_late)
+    await namespaces.update("shop", {"roll_ms": 5})
+    assert (await namespaces.get("shop")).overrides == {"ttl_ms": 4, "roll_ms": 5}
+
+
 async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     registry: TopicRegistry, namespaces: Namespaces, until: Until
 ) -> None:
@@ -216,6 +240,37 @@ async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     watch.close()
     watch.close()
     assert namespaces._shared == {}
+
+
+async def test_a_topic_whose_namespace_is_known_before_it_is_not_taken_for_deleted(
+    registry: TopicRegistry, until: Until
+) -> None:
+    await registry.create(NAME, TopicConfig())
+    others: list[Any] = []
+    seen: list[Any] = []
+    first = registry.watch(NAME, others.append)
+    await until(lambda: others != [])
+    second = registry.watch(NAME, seen.append)
+    await until(lambda: seen != [])
+    for watch in (first, second):
+        watch.close()
+    assert None not in seen
+
+
+async def test_watches_do_not_take_what_cannot_be_read_for_other_settings_or_for_a_deletion(
+    stage: Stage, registry: TopicRegistry, namespaces: Namespaces, until: Until
+) -> None:
+    """They may be the settings by which messages are removed."""
+    await namespaces.create("shop", {"retention_ms": 3})
+    await registry.create(NAME, TopicConfig())
+    seen: list[Any] = []
+    watch = registry.watch(NAME, seen.append)
+    await until(lambda: len(seen) == 1)
+    for path in ("/namespaces/shop", "/topics/shop/orders"):
+        await overwrite(stage.stores[-1], path, b"{}")
+        await asyncio.sleep(0.05)
+    watch.close()
+    assert [info and info.policy.retention_ms for info in seen] == [3]
 
 
 async def test_partitions_are_added_and_never_taken_away(registry: TopicRegistry) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topic_cache import TopicCache
+from fencelog.broker.registry.topic_node import encode_topic, topic_path
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo, TopicRegistry
 from fencelog.ledgers.host import Host
 from tests.support.broker_stage import Stage, Until
+from tests.support.metadata_nodes import remove_now
 
 NAME = TopicName.of("shop", "orders")
 
@@ -98,3 +101,17 @@ async def test_a_topic_with_more_partitions_is_found_before_the_watch_tells(
     monkeypatch.setattr(known, "_seen", lambda *_: None)
     await registry.update(NAME, {}, partitions=2)
     assert (await known.find(NAME, 1)).config.partitions == 2
+
+
+async def test_a_topic_that_was_made_anew_is_not_the_one_that_is_known(
+    stage: Stage, registry: TopicRegistry, known: TopicCache, changes: list[TopicInfo], until: Until
+) -> None:
+    """Nobody sees the moment in between."""
+    before, _ = await registry.create(NAME, TopicConfig())
+    await known.find(NAME)
+    path = topic_path(NAME)
+    remove_now(stage.cluster, path)
+    stage.cluster.create(path, encode_topic(replace(before, topic_id="another")))
+    await until(lambda: known.get(NAME) != before)
+    assert (known.get(NAME), changes) == (None, [])
+    assert (await known.find(NAME)).topic_id == "another"

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
+from tests.sim.mutants.brokers import appends as mutants_appends
+from tests.sim.mutants.brokers import owners as mutants_broker_owners
+from tests.sim.mutants.brokers import subscriptions as mutants_subscriptions
 from tests.sim.mutants.healing import balance as mutants_balance
 from tests.sim.mutants.healing import marks as mutants_marks
 from tests.sim.mutants.healing import parts as mutants_healing_parts
@@ -170,6 +173,9 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_keys.MUTANTS,
     *mutants_spark.WRITES,
     *mutants_spark.READS,
+    *mutants_appends.MUTANTS,
+    *mutants_subscriptions.MUTANTS,
+    *mutants_broker_owners.MUTANTS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

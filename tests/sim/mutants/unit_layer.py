@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.mutants import auditing, recent
+from tests.sim.mutants.brokers import unit_tests as brokers_unit_tests
 from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
 from tests.sim.mutants.healing import unit_tests as healing_unit_tests
 from tests.sim.mutants.ledgers import unit_tests as ledgers_unit_tests
@@ -52,6 +53,7 @@ for _tests in (
     recent.TESTS,
     topics_unit_tests.TESTS,
     parts_unit_tests.TESTS,
+    brokers_unit_tests.TESTS,
 ):
     for _path, _names in _tests.items():
         TESTS[_path] = (*TESTS.get(_path, ()), *_names)
