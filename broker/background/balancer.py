@@ -45,7 +45,9 @@ class Balancer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="balancer")
+        """Start the rounds, unless they go on: a drain may end before it has stopped them."""
+        if self._task is None or self._task.done() or self._task.cancelling():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="balancer")
 
     async def stop(self) -> None:
         """Stop the rounds. A transfer in progress continues."""

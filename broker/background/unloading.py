@@ -117,7 +117,6 @@ class Unloading:
             return
         self._drained = None
         self._directory.set_draining(False)
-        await self._balancer.stop()  # the drain may have ended before it has done that
         self._balancer.start()
         self._events.record(EventKind.UNDRAIN)
 

@@ -9,6 +9,7 @@ BALANCE = "fencelog.broker.cluster.balance_core"
 CODEC = "fencelog.broker.ledger_list.codec"
 DIRECTORY = "fencelog.broker.cluster.broker_directory"
 EVENTS = "fencelog.broker.cluster.events_core"
+BALANCER = "fencelog.broker.background.balancer"
 LOG = "fencelog.broker.partition.partition_log"
 PENDING = "fencelog.broker.commits.pending_core"
 RECORDER = "fencelog.broker.cluster.event_recorder"
@@ -255,14 +256,13 @@ MOVED = (
     Mutant(
         "ended-twice-balances-twice",
         _BALANCE,
-        "A drain that two requests end at the same time leaves two balancers.",
+        "A drain that is ended before it has stopped the balancer, or by two requests, leaves two.",
         (
             Edit(
-                UNLOADING,
-                "Unloading.undrain",
-                "        if self._drained is not drained:  # another call has ended it meanwhile\n"
-                "            return\n",
-                "",
+                BALANCER,
+                "Balancer.start",
+                "if self._task is None or self._task.done() or self._task.cancelling():",
+                "if True:",
             ),
         ),
     ),
