@@ -13,6 +13,10 @@ TESTS = {
     "tests/bookie/identity/test_cookies_core.py": (
         "older-copy-starts",
         "unsynced-keeps-its-incarnation",
+        "remade-under-the-old-incarnation",
+        "half-made-is-whole",
+        "directories-in-another-order",
+        "repaired-under-a-running-bookie",
     ),
     "tests/ledgers/writer/test_core.py": (
         "acknowledged-below-qa",
@@ -99,6 +103,7 @@ TESTS = {
         "replaced-bookie-without-its-fence",
         "limbo-not-set-where-fenced",
         "limbo-looked-at-last",
+        "gap-is-jumped",
     ),
     "tests/bookie/format/test_control_records.py": (
         "replayed-fence-not-flushed",
@@ -126,11 +131,21 @@ TESTS = {
         "many-adds-not-flushed",
         "lac-of-another-record",
     ),
-    "tests/bookie/engine/test_read_ranges.py": ("ranges-denied-after-limbo",),
-    "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
+    "tests/bookie/engine/test_read_ranges.py": (
+        "ranges-denied-after-limbo",
+        "range-begins-behind-a-gap",
+        "damaged-range-is-absence",
+        "run-of-the-range-before",
+    ),
+    "tests/bookie/journal/test_damage.py": (
+        "journal-damage-is-its-end",
+        "cut-off-file-is-torn",
+    ),
     "tests/bookie/identity/test_claim.py": (
         "own-identity-is-believed",
         "remade-directory-is-ready",
+        "registered-over-another",
+        "unknown-registration-is-refused",
     ),
     "tests/bookie/gc/test_core.py": (
         "open-ledger-is-over-replicated",
@@ -141,6 +156,9 @@ TESTS = {
         "grace-on-a-disk-that-fills-up",
         "removed-before-the-index",
         "indexed-runs-stay",
+        "suspended-all-the-same",
+        "no-grace-from-then-on",
+        "space-of-one-bookie-spared",
     ),
     "tests/bookie/storage/test_compaction_faults.py": (
         "compacted-not-synced",
@@ -156,6 +174,9 @@ TESTS = {
         "lost-copies-forgotten",
         "repaired-without-a-copy",
         "unanswered-is-no",
+        "changed-during-the-repair",
+        "removed-during-the-repair",
+        "marked-is-a-stranger",
     ),
     "tests/bookie/repair/test_scrubber.py": (
         "scrubbed-from-memory",
@@ -178,6 +199,11 @@ TESTS = {
         "fence-answered-early",
         "fence-not-journaled",
         "unmarked-before-it-is-said",
+        "lacs-not-synced-either",
+        "written-is-synced",
+        "nothing-waits-is-synced",
+        "unmarked-before-the-flush",
+        "unmarked-after-a-failure",
     ),
     "tests/ledgers/writer/test_end.py": ("writer-closes-over-closed",),
     "tests/bookie/faults/test_faults.py": (
@@ -219,11 +245,83 @@ TESTS = {
         "fsync-retried",
         "journal-name-not-synced",
         "replayed-but-not-synced",
+        "missing-file-is-passed-over",
     ),
     "tests/bookie/engine/test_opening.py": (
         "replay-flushes-ahead",
         "replayed-removal-keeps-the-cache",
     ),
     "tests/ledgers/reader/test_tail.py": ("readers-lac-goes-back",),
+    "tests/bookie/format/test_records.py": (
+        "last-synced-record-may-be-torn",
+        "run-in-a-record-not-verified",
+        "records-of-a-spare-are-new",
+        "reserved-size-unguarded",
+    ),
+    "tests/bookie/format/test_runs.py": (
+        "runs-with-a-gap-merged",
+        "merged-beyond-a-run",
+        "joined-behind-a-cut",
+    ),
+    "tests/bookie/storage/test_write_cache.py": (
+        "put-into-the-flushed-half",
+        "flushed-half-is-not-read",
+        "flushed-half-is-not-listed",
+        "begun-before-is-missed",
+        "flushed-half-overlaps",
+        "reserve-for-everybody",
+    ),
+    "tests/bookie/storage/test_entry_log.py": (
+        "another-run-of-the-ledger",
+        "entry-log-of-another-bookie",
+        "full-buffer-not-synced",
+    ),
+    "tests/bookie/storage/test_read_ahead.py": ("not-ahead-is-absence",),
+    "tests/bookie/engine/test_places.py": (
+        "place-in-another-file",
+        "place-behind-a-gap",
+    ),
+    "tests/bookie/engine/test_admin.py": (
+        "one-reason-gone-is-writable",
+        "told-what-was-asked-for",
+    ),
+    "tests/bookie/maintenance/test_several_disks.py": (
+        "space-of-the-first-disk",
+        "journals-disk-unwatched",
+    ),
+    "tests/bookie/repair/test_core.py": (
+        "limbo-of-one-is-of-all",
+        "one-no-is-lost",
+        "share-without-its-first-entry",
+        "wanted-behind-the-end",
+    ),
+    "tests/bookie/repair/test_parts.py": (
+        "some-in-limbo-is-all",
+        "only-shown-ledgers-are-lost",
+        "only-shown-entries-are-lost",
+        "attempts-of-an-earlier-repair",
+    ),
+    "tests/bookie/journal/test_pipeline.py": (
+        "fence-not-synced-either",
+        "durable-before-the-sync",
+        "written-into-the-file-before",
+        "begun-before-the-last-is-synced",
+        "goes-on-beside-a-failure",
+        "appended-is-durable",
+    ),
+    "tests/bookie/storage/test_shard_directory.py": ("remade-journal-below-the-mark",),
+    "tests/bookie/offline/test_rebuild_index.py": (
+        "rebuilt-forgets-nothing",
+        "oldest-file-wins",
+        "rebuilt-with-overlaps",
+        "rebuilt-with-removed-runs",
+        "rebuilt-without-lacs",
+    ),
+    "tests/bookie/offline/test_verify.py": (
+        "ledger-of-another-shard-is-well",
+        "journal-may-end-early",
+    ),
+    "tests/bookie/offline/test_format_data.py": ("deleted-ledgers-are-counted",),
+    "tests/bookie/repair/test_scrubbed_runs.py": ("scrubbed-up-to-the-first-damage",),
 }
 """Names of mutants, by the file of tests that catches them."""
