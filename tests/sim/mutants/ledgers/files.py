@@ -84,6 +84,19 @@ FORMATS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "held-range-within-another",
+        "STORAGE.md: overlaps",
+        "What follows the last of several held ranges is missing, though a longer one holds it.",
+        (
+            Edit(
+                RUNS,
+                "missing_ranges",
+                "position = max(position, high + 1)",
+                "position = high + 1",
+            ),
+        ),
+    ),
+    Mutant(
         "joined-behind-a-cut",
         "STORAGE.md: write and read path",
         "A read joins a run to the one before it, of which the limits have cut the end off.",
@@ -193,6 +206,32 @@ STORED: tuple[Mutant, ...] = (
                 "open_entry_log",
                 "(header.magic, header.file_id, header.incarnation) != expected",
                 "(header.magic, header.file_id) != expected[:2]",
+            ),
+        ),
+    ),
+    Mutant(
+        "newest-file-is-closed",
+        "STORAGE.md: memory",
+        "Of too many open entry logs, the one that is about to be read is closed.",
+        (
+            Edit(
+                ENTRY_LOG,
+                "EntryLogReader._file",
+                "self._files.popitem(last=False)[1].close()",
+                "self._files.popitem()[1].close()",
+            ),
+        ),
+    ),
+    Mutant(
+        "entry-log-beyond-its-size",
+        "STORAGE.md: directories and shards",
+        "An entry log is full only when it has become too large.",
+        (
+            Edit(
+                ENTRY_LOG_WRITER,
+                "EntryLogWriter.append",
+                "log.size + record_bytes(len(run)) > self._max_file_bytes",
+                "log.size > self._max_file_bytes",
             ),
         ),
     ),

@@ -74,6 +74,12 @@ IDENTITY: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "directory-given-twice",
+        "STORAGE.md: directories and shards",
+        "A directory that was given under two names is made for both.",
+        (Edit(DIRECTORY, "DataDirectory.make", "        self._check_apart(given)\n", ""),),
+    ),
+    Mutant(
         "registered-over-another",
         "STORAGE.md: cookies",
         "Of two processes that start at once under one id, the slower one replaces the cookie of "
@@ -232,6 +238,19 @@ REPAIRS: tuple[Mutant, ...] = (
         "PROTOCOL.md rule 1",
         "A bookie does not count the first of each row of entries as its own.",
         (Edit(CORE, "_share", "yield max(start, low)", "yield max(start + 1, low)"),),
+    ),
+    Mutant(
+        "more-ranges-than-a-read-takes",
+        "PROTOCOL.md: READ_RANGES",
+        "A copier asks for more ranges at a time than a bookie answers.",
+        (
+            Edit(
+                CORE,
+                "batches",
+                "(count + entries > most_entries or len(batch) == MAX_READ_RANGES)",
+                "count + entries > most_entries",
+            ),
+        ),
     ),
     Mutant(
         "wanted-behind-the-end",

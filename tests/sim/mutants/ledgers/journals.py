@@ -198,6 +198,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "journal-of-another-bookie",
+        "STORAGE.md: replay",
+        "A journal that was written in another data directory is replayed.",
+        (
+            Edit(
+                REPLAY,
+                "JournalReplay._check_header",
+                "if header.incarnation != self._incarnation:",
+                "if not header.incarnation:",
+            ),
+        ),
+    ),
+    Mutant(
         "missing-file-is-passed-over",
         "STORAGE.md: replay",
         "Replay goes on with the next file although the records of one between are missing.",

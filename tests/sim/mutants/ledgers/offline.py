@@ -30,6 +30,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "rebuilt-without-the-last-copies",
+        "STORAGE.md: offline tools",
+        "The mark of a new index says that it has records of the journal which were not copied.",
+        (
+            Edit(
+                REBUILD,
+                "_NewIndex.fill",
+                "        self._flush()\n        self._index.write",
+                "        self._index.write",
+            ),
+        ),
+    ),
+    Mutant(
         "rebuilt-with-overlaps",
         "STORAGE.md: overlaps",
         "Of two runs of one entry log that overlap, a new index has both.",

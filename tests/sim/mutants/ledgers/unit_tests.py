@@ -246,6 +246,7 @@ TESTS = {
         "journal-name-not-synced",
         "replayed-but-not-synced",
         "missing-file-is-passed-over",
+        "journal-of-another-bookie",
     ),
     "tests/bookie/engine/test_opening.py": (
         "replay-flushes-ahead",
@@ -262,6 +263,7 @@ TESTS = {
         "runs-with-a-gap-merged",
         "merged-beyond-a-run",
         "joined-behind-a-cut",
+        "held-range-within-another",
     ),
     "tests/bookie/storage/test_write_cache.py": (
         "put-into-the-flushed-half",
@@ -275,6 +277,8 @@ TESTS = {
         "another-run-of-the-ledger",
         "entry-log-of-another-bookie",
         "full-buffer-not-synced",
+        "newest-file-is-closed",
+        "entry-log-beyond-its-size",
     ),
     "tests/bookie/storage/test_read_ahead.py": ("not-ahead-is-absence",),
     "tests/bookie/engine/test_places.py": (
@@ -294,6 +298,7 @@ TESTS = {
         "one-no-is-lost",
         "share-without-its-first-entry",
         "wanted-behind-the-end",
+        "more-ranges-than-a-read-takes",
     ),
     "tests/bookie/repair/test_parts.py": (
         "some-in-limbo-is-all",
@@ -316,6 +321,7 @@ TESTS = {
         "rebuilt-with-overlaps",
         "rebuilt-with-removed-runs",
         "rebuilt-without-lacs",
+        "rebuilt-without-the-last-copies",
     ),
     "tests/bookie/offline/test_verify.py": (
         "ledger-of-another-shard-is-well",
@@ -323,5 +329,6 @@ TESTS = {
     ),
     "tests/bookie/offline/test_format_data.py": ("deleted-ledgers-are-counted",),
     "tests/bookie/repair/test_scrubbed_runs.py": ("scrubbed-up-to-the-first-damage",),
+    "tests/bookie/identity/test_same_directory.py": ("directory-given-twice",),
 }
 """Names of mutants, by the file of tests that catches them."""
