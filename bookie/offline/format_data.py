@@ -138,7 +138,7 @@ def _ledgers(data: Offline) -> int | str:
         except OSError:
             return "unknown: an index is damaged"
         try:
-            count += sum(1 for _ in index.states())
+            count += sum(not state.deleted for _, state in index.states())
         except FencelogError:
             return "unknown: an index is damaged"
         finally:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.disk.port import DiskSpace
+from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.engine.admin import administer, arguments
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.server.local import LocalBookieClient
@@ -17,7 +19,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import BookieClient
-from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
 
 
 @pytest.fixture
@@ -45,8 +47,10 @@ async def refused(client: BookieClient, request: dict[str, Any], words: str) -> 
 
 
 async def test_status_says_what_the_bookie_is(
-    client: BookieClient, bookie: Bookie, requests: Requests
+    client: BookieClient, bookie: Bookie, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The disk has other users: what is free changes from one look to the next.
+    monkeypatch.setattr(PosixDisk, "space", lambda _disk, _path: DiskSpace(100, 40))
     await requests.add(bookie, requests.run(1, 0))
     await requests.add(bookie, requests.run(2, 0))
     await requests.add(bookie, requests.run(3, 0))
@@ -54,15 +58,11 @@ async def test_status_says_what_the_bookie_is(
     await bookie.shard(3).remove(3, deleted=True)
     bookie.status_parts["gc"] = lambda: {"runs": 4}
     status = await client.admin({"do": "status"})
-    free_bytes = status.pop("free_bytes")
-    assert free_bytes > 0
+    assert status.pop("free_bytes") == 40
     directories = status.pop("directories")
     assert [each.pop("holds") for each in directories] == [["identity", "ledgers"], ["journal"]]
     assert directories[1].pop("path") == directories[0].pop("path") + "/journal"
-    assert (
-        directories
-        == [{"free_bytes": free_bytes, "total_bytes": directories[0]["total_bytes"]}] * 2
-    )
+    assert directories == [{"free_bytes": 40, "total_bytes": 100}] * 2
     assert abs(status.pop("now_us") - SystemHost().now_us()) < 60_000_000
     assert status == {
         "bookie_id": bookie.bookie_id,
@@ -92,12 +92,14 @@ async def test_an_operator_makes_a_bookie_read_only_and_takes_it_back(
 
 
 async def test_an_operator_does_not_overrule_a_full_disk(
-    client: BookieClient, bookie: Bookie
+    client: BookieClient, bookie: Bookie, requests: Requests
 ) -> None:
     bookie.set_read_only("disk", True)
     for on, reasons in ((True, ["disk", "operator"]), (False, ["disk"])):
         reply = await client.admin({"do": "read_only", "on": on})
         assert reply == {"read_only": True, "read_only_for": reasons}
+        refused = await requests.add(bookie, requests.run(1, 0))
+        assert refusal_of(refused) is ErrorCode.READ_ONLY
 
 
 async def test_parts_of_a_bookie_add_their_verbs(client: BookieClient, bookie: Bookie) -> None:

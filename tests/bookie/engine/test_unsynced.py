@@ -105,6 +105,19 @@ async def test_an_unclean_stop_takes_a_new_incarnation_that_has_to_fence(
     assert (bookie.incarnation == incarnations[1]) is journal_sync
 
 
+async def test_a_stop_whose_last_sync_fails_is_unclean(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    """Until that sync, what was answered may be lost."""
+    bookie = await ready(await open_bookie(disk=faulty_disk, journal_sync=False))
+    await requests.add(bookie, requests.run(1, 0))
+    faulty_disk.fails.add("sync .journal")
+    await bookie.close()
+    assert bookie.failure.done()
+    faulty_disk.fails.clear()
+    assert (await open_bookie()).may_have_forgotten
+
+
 async def test_the_mark_of_an_unclean_stop_stays_until_the_identity_says_it(
     open_bookie: OpenBookie, faulty_disk: FaultyDisk, tmp_path: Path
 ) -> None:

@@ -108,6 +108,9 @@ def test_nothing_is_joined_to_a_run_that_the_limits_cut() -> None:
     runs = [make([10, 10, 10]), make([10], FIRST + 3)]
     assert ids(join_runs(runs, FIRST, max_entries=2, max_bytes=10_000)) == [5, 6]
     assert ids(join_runs(runs, FIRST, max_entries=9, max_bytes=len(make([10, 10])))) == [5, 6]
+    # The next one would fit where the end of the first does not.
+    runs = [make([10, 1000]), make([10], FIRST + 2)]
+    assert ids(join_runs(runs, FIRST, max_entries=9, max_bytes=800)) == [5]
 
 
 def test_the_last_run_is_cut_where_no_more_entries_are_wanted() -> None:

@@ -20,6 +20,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import COUNTER_PATH
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.until import until
@@ -60,10 +61,16 @@ def config() -> GarbageConfig:
 
 
 @pytest.fixture
+def sharers() -> int:
+    return 1
+
+
+@pytest.fixture
 async def scene(
     open_bookie: OpenBookie,
     requests: Requests,
     config: GarbageConfig,
+    sharers: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Scene]:
     """A bookie under maintenance, with ledgers 1 to 9 that the metadata has."""
@@ -98,6 +105,7 @@ async def scene(
         config,
         doubt=no_doubt,
         entry_log_bytes=1 << 30,
+        sharers=sharers,
         on_damage=lambda run, error: None,
     )
     async with running(bookie.bookie_id, {"garbage": garbage.run}):
@@ -193,6 +201,19 @@ async def test_suspended_nothing_is_copied_but_what_is_dead_goes(scene: Scene) -
     await scene.ledgers.delete(9)
     status = await scene.collected()
     assert used_bytes(scene) == 64
+
+
+@pytest.mark.parametrize("sharers", [1, 2])
+async def test_each_bookie_on_a_disk_keeps_its_space_for_a_flush(
+    scene: Scene, sharers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ledger_id in range(1, 9):
+        await scene.ledgers.delete(ledger_id)
+    free = DiskSpace(total_bytes=1 << 40, free_bytes=6 * MIB)  # a flush may need 4 MiB
+    monkeypatch.setattr(scene.bookie.shards[0].storage.entry_logs.disk, "space", lambda _: free)
+    status = await scene.collected(below=1)
+    assert (status["copied_bytes"] > 0) == (sharers == 1)
+    assert (status["last_error"] is None) == (sharers == 1)
 
 
 async def test_a_read_only_bookie_gets_its_space_back(scene: Scene) -> None:

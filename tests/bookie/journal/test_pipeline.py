@@ -119,6 +119,7 @@ async def test_a_group_that_is_still_being_written_is_not_covered_by_a_sync(
     setup.write_io_thread.work()  # written, but nobody knows
     await setup.step(setup.sync_io_thread)
     assert numbers(setup.answers) == [0, 1]
+    assert setup.journal.durable_before == 3  # the third record is not
     assert not setup.sync_io_thread.has_work
     setup.write_io_thread.report()
     await turn()

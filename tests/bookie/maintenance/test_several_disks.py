@@ -11,6 +11,7 @@ import pytest
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import DirectorySpace, DiskSpace
 from fencelog.bookie.disk.space import AllowedWrites, allowed_by_all
+from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.maintenance.disk_watch import DiskWatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -103,6 +104,8 @@ async def test_what_is_left_and_free_is_of_the_disk_that_has_least(
     status = watch.status()
     assert (status["total_bytes"], status["free_bytes"]) == (500 * GIB, 250 * GIB)
     assert status["left_bytes"] == 18 * GIB
+    told = await administer(bookie.admin, {"do": "status"})
+    assert told["free_bytes"] == 250 * GIB
     assert await bookie.space() == DiskSpace(500 * GIB, 250 * GIB)
 
 

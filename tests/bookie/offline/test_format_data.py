@@ -48,6 +48,19 @@ async def test_no_start_goes_on_with_a_part(
     assert [path.name for path in data.iterdir()] == ["lock"]
 
 
+async def test_it_says_how_many_ledgers_go(
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
+    """One that was deleted is gone already; that it was, is remembered for ever."""
+    bookie = await open_bookie()
+    for ledger_id in (1, 2, 3):
+        await requests.add(bookie, requests.run(ledger_id, 0))
+    await bookie.shard(3).remove(3, deleted=True)
+    await bookie.close()
+    with opened(tmp_path / "data", PosixDisk()) as found:
+        assert what_goes(found)["ledgers"] == 2
+
+
 async def test_damaged_data_goes_too(open_bookie: OpenBookie, tmp_path: Path) -> None:
     await (await open_bookie()).close()
     for name in ("identity", "index/CURRENT"):

@@ -120,6 +120,125 @@ async def test_the_incarnation_that_is_replaced_is_remembered(data: Path) -> Non
     assert after.directory_bytes == before.directory_bytes
 
 
+async def test_the_newest_file_wins_and_the_rest_of_a_run_is_copied(
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
+    """Entries 3..6 come from the new file; of the two that it overlaps, 0..2 and 7..9 are left."""
+    shutil.rmtree(data / "index")
+    newest = write_log(data, requests.run(1, 3, 4), requests.run(2, 0, 3))
+    (said,) = rebuild(data)
+    assert said["runs"] == 2
+    assert said["copied"] == 4
+    with opened(data) as found:
+        store = found.disk.open_store(data / "index", create=False)
+        runs = [(r.ledger_id, r.first_entry_id, r.last_entry_id) for r in index_runs(store)]
+        in_newest = {r.ledger_id for r in index_runs(store) if r.file_id == int(newest.stem, 16)}
+        store.close()
+    assert runs == [(1, 0, 2), (1, 3, 6), (1, 7, 9), (1, 10, 14), (2, 0, 2), (3, 7, 7)]
+    assert in_newest == {1, 2}
+    assert problems(data) == []
+    await check_complete(await open_bookie(data_dir=data), requests)
+
+
+async def test_runs_of_one_file_that_overlap_are_indexed_once(
+    data: Path, requests: Requests
+) -> None:
+    """A ledger that was dropped, and copied back in other runs, may have both there."""
+    shutil.rmtree(data / "index")
+    write_log(data, requests.run(1, 0, 5), requests.run(1, 3, 7))
+    rebuild(data)
+    assert problems(data) == []
+
+
+async def test_a_damaged_run_is_reported_and_an_older_one_takes_its_place(
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
+    shutil.rmtree(data / "index")
+    newest = write_log(data, requests.run(1, 0, 5), requests.run(1, 5, 5))
+    content = bytearray(newest.read_bytes())
+    content[200] ^= 1
+    newest.write_bytes(content)
+    unreadable, _said = rebuild(data)
+    assert unreadable == {"unreadable": str(newest), "offset": 64, "bytes": 848}
+    await check_complete(await open_bookie(data_dir=data), requests)
+
+
+async def test_an_entry_that_cannot_be_read_any_more_is_unknown(
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
+    shutil.rmtree(data / "index")
+    first = min((data / "entrylog").iterdir())
+    first.write_bytes(b"?" + first.read_bytes()[1:])
+    unreadable, _said = rebuild(data)
+    assert unreadable["unreadable"] == str(first)
+    bookie = await open_bookie(data_dir=data)
+    for ledger_id in (1, 2):
+        bookie.fence_forgotten(ledger_id)
+        with pytest.raises(FencelogError) as caught:
+            await requests.read(bookie, ledger_id, 0)
+        assert caught.value.code is ErrorCode.LEDGER_IN_LIMBO
+    assert await entries(bookie, requests, 1, 5) == payloads(requests, 1, 5, 10)
+
+
+async def test_what_the_journal_removes_stays_removed(
+    data: Path, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
+    bookie = await open_bookie(data_dir=data)
+    await bookie.shards[0].remove(1, deleted=True)
+    killed = Path(shutil.copytree(data, tmp_path / "killed again"))
+    shutil.rmtree(killed / "index")
+    rebuild(killed)
+    assert problems(killed) == []
+    bookie = await open_bookie(data_dir=killed)
+    with pytest.raises(FencelogError) as caught:
+        await requests.read(bookie, 1, 0)
+    assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
+    assert (await requests.read(bookie, 2, 0, 3))[:8] == (2).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("lost", ["identity", "checkpoint", "journal/*.journal"])
+async def test_it_does_not_go_on_without_the_rest(lost: str, data: Path) -> None:
+    shutil.rmtree(data / "index")
+    for path in data.glob(lost):
+        path.unlink()
+    with pytest.raises(FencelogError) as caught:
+        rebuild(data)
+    assert caught.value.code is ErrorCode.CORRUPT
+    assert not (data / "index").exists()
+
+
+async def test_a_whole_index_is_left_alone(data: Path) -> None:
+    with pytest.raises(FencelogError, match="is whole"):
+        rebuild(data)
+
+
+async def test_a_running_bookie_is_left_alone(open_bookie: OpenBookie, tmp_path: Path) -> None:
+    await open_bookie()
+    with pytest.raises(FencelogError) as caught:
+        rebuild(tmp_path / "data")
+    assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
+
+
+async def test_only_the_damaged_index_of_several_is_made_anew(
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
+    settings: BookieSettings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
+    bookie = await open_bookie(**settings)
+    await bookie.forgotten_are_fenced()
+    for ledger_id in (2, 3):
+        await requests.add(bookie, requests.run(ledger_id, 0, 2))
+        await bookie.read_lac(ledger_id, fence=True)
+    await bookie.close()
+    with pytest.raises(FencelogError, match="was made with 2 --ledger-dir"):
+        rebuild(tmp_path / "data")
+    shutil.rmtree(tmp_path / "b/shard-01/index")
+    assert len(rebuild(tmp_path / "data", **settings)) == 1
+    bookie = await open_bookie(**settings)
+    assert bookie.may_have_forgotten
+    assert refusal_of(await requests.add(bookie, requests.run(2, 2))) is ErrorCode.LEDGER_FENCED
+    assert await requests.add(bookie, requests.run(3, 2)) is None
+
+
 class CrashingDisk(PosixDisk):
     """Gone for good after some changes."""
 
@@ -185,111 +304,3 @@ async def test_a_crash_anywhere_leaves_a_refusal_or_the_whole(
         await bookie.close()
     assert refusals <= {ErrorCode.CORRUPT, ErrorCode.STORAGE_FAILED}
     assert crashes > 8
-
-
-async def test_the_newest_file_wins_and_the_rest_of_a_run_is_copied(
-    data: Path, open_bookie: OpenBookie, requests: Requests
-) -> None:
-    """Entries 3..6 come from the new file; of the two that it overlaps, 0..2 and 7..9 are left."""
-    shutil.rmtree(data / "index")
-    newest = write_log(data, requests.run(1, 3, 4), requests.run(2, 0, 3))
-    (said,) = rebuild(data)
-    assert said["runs"] == 2
-    assert said["copied"] == 4
-    with opened(data) as found:
-        store = found.disk.open_store(data / "index", create=False)
-        runs = [(r.ledger_id, r.first_entry_id, r.last_entry_id) for r in index_runs(store)]
-        in_newest = {r.ledger_id for r in index_runs(store) if r.file_id == int(newest.stem, 16)}
-        store.close()
-    assert runs == [(1, 0, 2), (1, 3, 6), (1, 7, 9), (1, 10, 14), (2, 0, 2), (3, 7, 7)]
-    assert in_newest == {1, 2}
-    assert problems(data) == []
-    await check_complete(await open_bookie(data_dir=data), requests)
-
-
-async def test_a_damaged_run_is_reported_and_an_older_one_takes_its_place(
-    data: Path, open_bookie: OpenBookie, requests: Requests
-) -> None:
-    shutil.rmtree(data / "index")
-    newest = write_log(data, requests.run(1, 0, 5), requests.run(1, 5, 5))
-    content = bytearray(newest.read_bytes())
-    content[200] ^= 1
-    newest.write_bytes(content)
-    unreadable, _said = rebuild(data)
-    assert unreadable == {"unreadable": str(newest), "offset": 64, "bytes": 848}
-    await check_complete(await open_bookie(data_dir=data), requests)
-
-
-async def test_an_entry_that_cannot_be_read_any_more_is_unknown(
-    data: Path, open_bookie: OpenBookie, requests: Requests
-) -> None:
-    shutil.rmtree(data / "index")
-    first = min((data / "entrylog").iterdir())
-    first.write_bytes(b"?" + first.read_bytes()[1:])
-    unreadable, _said = rebuild(data)
-    assert unreadable["unreadable"] == str(first)
-    bookie = await open_bookie(data_dir=data)
-    for ledger_id in (1, 2):
-        bookie.fence_forgotten(ledger_id)
-        with pytest.raises(FencelogError) as caught:
-            await requests.read(bookie, ledger_id, 0)
-        assert caught.value.code is ErrorCode.LEDGER_IN_LIMBO
-    assert await entries(bookie, requests, 1, 5) == payloads(requests, 1, 5, 10)
-
-
-async def test_what_the_journal_removes_stays_removed(
-    data: Path, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
-) -> None:
-    bookie = await open_bookie(data_dir=data)
-    await bookie.shards[0].remove(1, deleted=True)
-    killed = Path(shutil.copytree(data, tmp_path / "killed again"))
-    shutil.rmtree(killed / "index")
-    rebuild(killed)
-    bookie = await open_bookie(data_dir=killed)
-    with pytest.raises(FencelogError) as caught:
-        await requests.read(bookie, 1, 0)
-    assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
-    assert (await requests.read(bookie, 2, 0, 3))[:8] == (2).to_bytes(8, "little")
-
-
-@pytest.mark.parametrize("lost", ["identity", "checkpoint", "journal/*.journal"])
-async def test_it_does_not_go_on_without_the_rest(lost: str, data: Path) -> None:
-    shutil.rmtree(data / "index")
-    for path in data.glob(lost):
-        path.unlink()
-    with pytest.raises(FencelogError) as caught:
-        rebuild(data)
-    assert caught.value.code is ErrorCode.CORRUPT
-    assert not (data / "index").exists()
-
-
-async def test_a_whole_index_is_left_alone(data: Path) -> None:
-    with pytest.raises(FencelogError, match="is whole"):
-        rebuild(data)
-
-
-async def test_a_running_bookie_is_left_alone(open_bookie: OpenBookie, tmp_path: Path) -> None:
-    await open_bookie()
-    with pytest.raises(FencelogError) as caught:
-        rebuild(tmp_path / "data")
-    assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
-
-
-async def test_only_the_damaged_index_of_several_is_made_anew(
-    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
-) -> None:
-    settings: BookieSettings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
-    bookie = await open_bookie(**settings)
-    await bookie.forgotten_are_fenced()
-    for ledger_id in (2, 3):
-        await requests.add(bookie, requests.run(ledger_id, 0, 2))
-        await bookie.read_lac(ledger_id, fence=True)
-    await bookie.close()
-    with pytest.raises(FencelogError, match="was made with 2 --ledger-dir"):
-        rebuild(tmp_path / "data")
-    shutil.rmtree(tmp_path / "b/shard-01/index")
-    assert len(rebuild(tmp_path / "data", **settings)) == 1
-    bookie = await open_bookie(**settings)
-    assert bookie.may_have_forgotten
-    assert refusal_of(await requests.add(bookie, requests.run(2, 2))) is ErrorCode.LEDGER_FENCED
-    assert await requests.add(bookie, requests.run(3, 2)) is None

@@ -163,6 +163,21 @@ def test_an_index_that_makes_no_sense_is_named(
     assert words in "\n".join(problems(data))
 
 
+async def test_a_ledger_in_the_shard_of_others_is_named(
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
+    settings: BookieSettings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
+    bookie = await open_bookie(**settings)
+    await requests.add(bookie, requests.run(2, 0))
+    await bookie.close()
+    assert problems(tmp_path / "data", **settings) == []
+    store = RocksStore(tmp_path / "b/shard-01/index", create=False)
+    store.write({key(b"L", 2): BookieLedgerState().encode()}.items())
+    store.close()
+    (found,) = problems(tmp_path / "data", **settings)
+    assert found.endswith("b/shard-01/index: ledger 2 does not belong to shard 1")
+
+
 def test_the_cookies_of_directories_are_looked_at(data: Path, tmp_path: Path) -> None:
     with pytest.raises(FencelogError, match="was made with no --ledger-dir") as caught:
         problems(data, ledger_dirs=(tmp_path / "other",))

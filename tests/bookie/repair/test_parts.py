@@ -292,6 +292,21 @@ def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
     assert [item["ledger_id"] for item in ledgers.status()["waiting"]] == [400]
 
 
+def test_what_is_not_shown_is_counted() -> None:
+    """Whoever gives up what is lost has to know how much that is."""
+    ranges = tuple((first, first + 1) for first in range(0, 200, 10))
+    lost = PostponedLedger("lost", "gone", 0, entries=ranges)
+    ledgers = WaitingLedgers()
+    for ledger_id in range(30):
+        ledgers.put_off("limbo", ledger_id, lost, 0.0)
+    status = ledgers.status()
+    assert (status["ledgers_waiting"], status["ledgers_lost"]) == (30, 30)
+    assert len(status["waiting"]) < 30
+    first = status["waiting"][0]
+    assert len(first["entries"]) < len(ranges)
+    assert first["entry_count"] == 40
+
+
 def test_attempts_that_come_early_are_not_counted() -> None:
     ledgers = WaitingLedgers()
     assert ledgers.counted("limbo", 1) == 0

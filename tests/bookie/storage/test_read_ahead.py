@@ -82,6 +82,16 @@ async def test_what_follows_is_there_before_it_is_asked_for(
     await requests.until(lambda: not ahead._ahead)
 
 
+async def test_an_entry_that_was_not_read_ahead_is_looked_for(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await filled(open_bookie, requests, faulty_disk, 400)
+    await bookie.read(1, 0, max_entries=10, max_bytes=1 << 20)
+    assert bookie.shards[0].reads._stored._ahead  # some of the next ones are being read
+    reply = await bookie.read(1, 390, max_entries=10, max_bytes=1 << 20)
+    assert read_run_header(reply.run).first_entry_id == 390
+
+
 async def test_jumping_about_reads_nothing_ahead(
     open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
 ) -> None:

@@ -17,7 +17,11 @@ from tests.sim.mutants.healing import parts as mutants_healing_parts
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
+from tests.sim.mutants.ledgers import files as mutants_files
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
+from tests.sim.mutants.ledgers import identity as mutants_identity
+from tests.sim.mutants.ledgers import journals as mutants_journals
+from tests.sim.mutants.ledgers import offline as mutants_offline
 from tests.sim.mutants.ledgers import parts as mutants_parts
 from tests.sim.mutants.ledgers import reader as mutants_reader
 from tests.sim.mutants.ledgers import recovery as mutants_recovery
@@ -126,6 +130,10 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_takeovers.RARE,
     *mutants_recent.RARE,
     *mutants_parts.MUTANTS,
+    *mutants_files.MUTANTS,
+    *mutants_journals.MUTANTS,
+    *mutants_identity.MUTANTS,
+    *mutants_offline.MUTANTS,
     *mutants_broker_parts.MUTANTS,
     *mutants_recovery.ADOPTED,
     *mutants_recovery.DELETED,
