@@ -76,6 +76,28 @@ async def test_a_request_that_waits_for_an_auditor_is_done_by_the_next(stage: Au
         assert CheckName.BOOKIES in await audits.results()
 
 
+async def test_a_check_that_is_asked_for_while_others_are_made_is_made_too(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def long(*_: Any, **__: Any) -> PlacementCheck:
+        began.set()
+        await goes_on.wait()
+        return PlacementCheck()
+
+    monkeypatch.setattr(auditor_module, "check_placement", long)
+    audits = AuditStore(stage.store)
+    async with auditing(stage):
+        await audits.request([CheckName.PLACEMENT])
+        await began.wait()
+        await audits.request([CheckName.BOOKIES])
+        goes_on.set()
+        await asyncio.sleep(10)
+        assert CheckName.BOOKIES in await audits.results()
+        assert await audits.requested() is None
+
+
 async def test_a_check_that_fails_for_good_is_a_result(stage: AuditStage) -> None:
     await stage.store.create("/ledgers/nonsense", b"")
     audits = AuditStore(stage.store)
