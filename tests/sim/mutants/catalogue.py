@@ -9,10 +9,12 @@ from __future__ import annotations
 from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.healing import balance as mutants_balance
+from tests.sim.mutants.healing import checks as mutants_checks
 from tests.sim.mutants.healing import marks as mutants_marks
 from tests.sim.mutants.healing import parts as mutants_healing_parts
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
+from tests.sim.mutants.ledgers import client_side as mutants_client_side
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import parts as mutants_parts
@@ -170,6 +172,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_keys.MUTANTS,
     *mutants_spark.WRITES,
     *mutants_spark.READS,
+    *mutants_checks.MUTANTS,
+    *mutants_client_side.MUTANTS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

@@ -32,9 +32,16 @@ TESTS = {
     ),
     "tests/ledgers/writer/test_explicit_lac.py": ("explicit-lac-too-high",),
     "tests/ledgers/placement/test_placement.py": ("bookie-twice-in-an-ensemble",),
-    "tests/ledgers/test_client.py": ("deleted-without-a-fence",),
+    "tests/ledgers/test_client.py": (
+        "deleted-without-a-fence",
+        "half-is-a-majority",
+        "one-ack-without-consent",
+        "begun-at-a-later-version",
+        "signed-by-nobody",
+        "described-as-it-was",
+    ),
     "tests/ledgers/ledger_metadata/test_ids.py": ("id-given-twice",),
-    "tests/ledgers/format/test_run.py": ("damage-is-passed-on",),
+    "tests/ledgers/format/test_run.py": ("damage-is-passed-on", "entry-of-another-number"),
     "tests/ledgers/ledger_metadata/test_transitions.py": (
         "ensemble-change-in-recovery",
         "recoverer-closes-over-closed",
@@ -225,5 +232,44 @@ TESTS = {
         "replayed-removal-keeps-the-cache",
     ),
     "tests/ledgers/reader/test_tail.py": ("readers-lac-goes-back",),
+    "tests/ledgers/reader/test_reads.py": (
+        "entry-of-another-ledger",
+        "runs-behind-a-gap",
+        "run-of-another-ledger",
+        "lac-of-a-damaged-reply",
+        "stripes-without-what-failed",
+        "more-entries-than-asked-for",
+    ),
+    "tests/ledgers/reader/test_reader.py": (
+        "read-from-the-last-ensemble",
+        "last-fragment-begins-with-the-lac",
+        "closed-below-the-acknowledged",
+        "first-answer-is-the-lac",
+        "denied-by-bookies-replaced-again",
+    ),
+    "tests/ledgers/record_batch/test_record_batch.py": (
+        "event-time-0-is-none",
+        "empty-key-is-none",
+        "header-names-of-any-size",
+        "event-times-of-other-messages",
+    ),
+    "tests/ledgers/format/test_entry_header.py": ("unknown-contents-are-zeros",),
+    "tests/ledgers/format/test_entry_list.py": ("limbo-lost-on-the-way",),
+    "tests/ledgers/format/test_availability.py": ("missing-at-the-end-not-seen",),
+    "tests/ledgers/rpc/test_wire.py": ("whole-frame-of-any-size",),
+    "tests/ledgers/rpc/test_places.py": ("places-apart-are-adjacent",),
+    "tests/ledgers/metastore/test_sqlite_tree.py": (
+        "power-cut-forgets-answers",
+        "half-of-the-changes-made",
+    ),
+    "tests/conformance/test_sqlite_file.py": (
+        "failed-commit-is-no",
+        "incarnation-of-a-deleted-node",
+        "nodes-of-ended-sessions-stay",
+    ),
+    "tests/ledgers/placement/test_core.py": (
+        "poorest-write-set-ignored",
+        "other-write-sets-ignored",
+    ),
 }
 """Names of mutants, by the file of tests that catches them."""
