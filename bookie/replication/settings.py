@@ -48,7 +48,7 @@ async def read_settings(store: MetadataStore) -> AutorecoverySettings:
     return _decode(await _node(store))
 
 
-async def settings_or_off(store: MetadataStore) -> AutorecoverySettings:
+async def settings_now(store: MetadataStore) -> AutorecoverySettings:
     """Return the settings; those that cannot be read turn self-healing off, see ``watch_settings``.
     Raises FencelogError(METADATA_UNAVAILABLE)."""
     return _decoded_or_off(await _node(store))

@@ -65,14 +65,7 @@ COMPARED: tuple[Mutant, ...] = (
         "violations-beyond-the-limit-uncounted",
         _CHECKER,
         "The violations of a ledger that are not described are not counted either.",
-        (
-            Edit(
-                CORE,
-                "DurabilityFindings.add",
-                "                self._further[kind] += 1\n",
-                "",
-            ),
-        ),
+        (Edit(CORE, "DurabilityFindings.add", "                self._further[kind] += 1\n", ""),),
     ),
     Mutant(
         "undescribed-violations-uncounted",
@@ -204,14 +197,7 @@ DECIDED: tuple[Mutant, ...] = (
         "lost-during-a-scan-is-marked",
         _AUDITOR,
         "A bookie that is lost while ledgers are marked counts as one whose ledgers are.",
-        (
-            Edit(
-                AUDITOR,
-                "Auditor._check_bookies",
-                "found.lost & self._lost()",
-                "self._lost()",
-            ),
-        ),
+        (Edit(AUDITOR, "Auditor._check_bookies", "found.lost & self._lost()", "self._lost()"),),
     ),
     Mutant(
         "marked-while-it-is-off",
@@ -300,14 +286,7 @@ MARKED: tuple[Mutant, ...] = (
         "marked-since-the-last-mark",
         _CHECKER,
         "A ledger that is marked again and again never lacks copies for too long.",
-        (
-            Edit(
-                STORE,
-                "UnderReplicatedLedgers._add",
-                "min(old.since_us, now_us)",
-                "now_us",
-            ),
-        ),
+        (Edit(STORE, "UnderReplicatedLedgers._add", "min(old.since_us, now_us)", "now_us"),),
     ),
     Mutant(
         "withdrawn-with-all-causes",
