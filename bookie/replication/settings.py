@@ -56,7 +56,8 @@ async def settings_now(store: MetadataStore) -> AutorecoverySettings:
 
 async def change_settings(store: MetadataStore, **changes: Any) -> AutorecoverySettings:
     """Change the named fields, by compare-and-set, and return the settings. It is safe to repeat.
-    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
+    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT (there are
+    others that cannot be read, which stay)."""
 
     async def change() -> AutorecoverySettings:
         pauses = retry_pauses()

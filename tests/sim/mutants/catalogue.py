@@ -16,6 +16,7 @@ from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
 from tests.sim.mutants.ledgers import client_side as mutants_client_side
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
+from tests.sim.mutants.ledgers import formats as mutants_formats
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import parts as mutants_parts
 from tests.sim.mutants.ledgers import reader as mutants_reader
@@ -174,6 +175,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_spark.READS,
     *mutants_checks.MUTANTS,
     *mutants_client_side.MUTANTS,
+    *mutants_formats.MUTANTS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""

@@ -1,13 +1,10 @@
-"""Wrong ledger clients: readers, formats, metadata in a file, and the creation of ledgers."""
+"""Wrong ledger clients: readers, metadata in a file, and the creation of ledgers."""
 
 from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-BATCH = "fencelog.ledgers.record_batch.format"
-CHECK = "fencelog.ledgers.record_batch.check"
 CLIENT = "fencelog.ledgers.client"
-LIST = "fencelog.ledgers.format.entry_list"
 PLACEMENT = "fencelog.ledgers.placement.core"
 READER = "fencelog.ledgers.reader.reader"
 READS = "fencelog.ledgers.reader.entry_reads"
@@ -149,125 +146,6 @@ READ: tuple[Mutant, ...] = (
     ),
 )
 
-FORMATS: tuple[Mutant, ...] = (
-    Mutant(
-        "event-time-0-is-none",
-        "a message is read as it was appended",
-        "A batch whose event times are all 0 has none.",
-        (
-            Edit(
-                BATCH,
-                "encode_batch",
-                "any(time is not None for time in times)",
-                "any(times)",
-            ),
-        ),
-    ),
-    Mutant(
-        "empty-key-is-none",
-        "a message is read as it was appended",
-        "A batch whose keys are all empty has none.",
-        (Edit(BATCH, "encode_batch", "any(key is not None for key in keys)", "any(keys)"),),
-    ),
-    Mutant(
-        "header-names-of-any-size",
-        "PROTOCOL.md: limits",
-        "The names of a message's headers do not count for the limit of their bytes.",
-        (
-            Edit(
-                CHECK,
-                "_check_headers",
-                "names[bound] + values[bound] for bound in lists",
-                "values[bound] for bound in lists",
-            ),
-        ),
-    ),
-    Mutant(
-        "event-times-of-other-messages",
-        "record batches are checked before they are trusted",
-        "A batch may have more event times than messages.",
-        (
-            Edit(
-                CHECK,
-                "_check_event_times",
-                "len(view.event_times) != 8 * view.count",
-                "len(view.event_times) < 8 * view.count",
-            ),
-        ),
-    ),
-    Mutant(
-        "entry-of-another-number",
-        _VERIFIED,
-        "An entry whose header names another entry is passed on.",
-        (
-            Edit(
-                "fencelog.ledgers.format.run",
-                "verify_entries",
-                "            or number != entry_id\n",
-                "",
-            ),
-        ),
-    ),
-    Mutant(
-        "unknown-contents-are-zeros",
-        "SEMANTICS.md: Exactly once",
-        "A repeated append is refused as another one where the log does not know its contents.",
-        (
-            Edit(
-                "fencelog.ledgers.format.entry_header",
-                "_key_range",
-                'contents if any(contents) else b""',
-                "contents",
-            ),
-        ),
-    ),
-    Mutant(
-        "limbo-lost-on-the-way",
-        "unknown is not no",
-        "The list of a bookie in limbo is taken for complete.",
-        (Edit(LIST, "EntryList.decode", "bool(flags & _IN_LIMBO)", "False"),),
-    ),
-    Mutant(
-        "missing-at-the-end-not-seen",
-        "MAINTENANCE.md: the auditor",
-        "What a bookie lacks behind its last entry is not missing.",
-        (
-            Edit(
-                "fencelog.ledgers.format.availability",
-                "Availability.missing_from",
-                "            if following <= last:\n                yield following, last\n",
-                "",
-            ),
-        ),
-    ),
-    Mutant(
-        "whole-frame-of-any-size",
-        "PROTOCOL.md: limits",
-        "A frame that arrives at once may be larger than the connection allows.",
-        (
-            Edit(
-                "fencelog.ledgers.rpc.wire",
-                "FrameReader.feed",
-                "8 <= length <= self._max_bytes:  # one frame: mostly",
-                "8 <= length:",
-            ),
-        ),
-    ),
-    Mutant(
-        "places-apart-are-adjacent",
-        "PROTOCOL.md: reads from files",
-        "Runs of a file that do not adjoin are taken for the ones that were named.",
-        (
-            Edit(
-                "fencelog.ledgers.rpc.places",
-                "end_of_runs",
-                "        and [header.first_entry_id for header in headers[1:]] == ends[:-1]\n",
-                "",
-            ),
-        ),
-    ),
-)
-
 STORED: tuple[Mutant, ...] = (
     Mutant(
         "failed-commit-is-no",
@@ -356,6 +234,33 @@ CREATED: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "first-version-is-any",
+        "PROTOCOL.md rule 8",
+        "The version that a creator is told is the one that the ledger has by now.",
+        (
+            Edit(
+                "fencelog.ledgers.metastore.port",
+                "Version.first",
+                "Version(self.incarnation, 0)",
+                "self",
+            ),
+        ),
+    ),
+    Mutant(
+        "deleted-while-it-may-be-changed",
+        "a deleted ledger takes no entries",
+        "The writer of a ledger that is being deleted may still change its metadata.",
+        (
+            Edit(
+                CLIENT,
+                "LedgerClient._fence_for_good",
+                "        base, _ = await update_metadata"
+                "(self.ledgers, base, version, begin_recovery)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "signed-by-nobody",
         _VERIFIED,
         "The entries of a new ledger have no digest that needs the key.",
@@ -401,4 +306,4 @@ CREATED: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*READ, *FORMATS, *STORED, *CREATED)
+MUTANTS: tuple[Mutant, ...] = (*READ, *STORED, *CREATED)
