@@ -12,6 +12,7 @@ DECOMMISSION = "fencelog.bookie.auditor.decommission_core"
 DISKS = "fencelog.bookie.maintenance.disk_watch"
 ELECTION = "fencelog.bookie.auditor.election"
 LEDGERS = "fencelog.bookie.auditor.ledger_check"
+SERVICES = "fencelog.bookie.maintenance.maintenance"
 SETTINGS = "fencelog.bookie.replication.settings"
 STORE = "fencelog.bookie.replication.store"
 
@@ -389,12 +390,15 @@ WATCHED: tuple[Mutant, ...] = (
         "full-when-the-last-disk-is",
         _DISKS,
         "An operator is told when the last disk is full, not the first.",
+        (Edit(DISKS, "DiskWatch.status", "min((s for s in foretold", "max((s for s in foretold"),),
+    ),
+    Mutant(
+        "services-outlive-their-bookie",
+        "no service runs after its bookie has closed",
+        "A service that tidies up still writes when the bookie's files are closed.",
         (
             Edit(
-                DISKS,
-                "DiskWatch.status",
-                "min((s for s in foretold",
-                "max((s for s in foretold",
+                SERVICES, "running", "await asyncio.gather(*tasks, return_exceptions=True)", "pass"
             ),
         ),
     ),

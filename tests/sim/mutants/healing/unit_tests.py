@@ -106,6 +106,7 @@ TESTS = {
         "skipped-check-is-complete",
     ),
     "tests/bookie/maintenance/test_disk_watch.py": ("recoveries-end-with-adds",),
+    "tests/bookie/maintenance/test_maintenance.py": ("services-outlive-their-bookie",),
     "tests/bookie/maintenance/test_several_disks.py": (
         "looks-as-the-emptiest-disk-allows",
         "full-when-the-last-disk-is",
