@@ -83,8 +83,8 @@ class AuditStore:
             return None
         named = (_object(node) or {}).get("checks")
         known = {name.value: name for name in CheckName}
-        checks = tuple(known[n] for n in named if n in known) if isinstance(named, list) else ()
-        return AuditRequest(checks, node.version)
+        names = [n for n in named if isinstance(n, str)] if isinstance(named, list) else []
+        return AuditRequest(tuple(known[n] for n in names if n in known), node.version)
 
     async def done(self, request: AuditRequest) -> None:
         """Remove a request, unless there is a newer one."""

@@ -38,7 +38,7 @@ from fencelog.bookie.auditor.lost_bookies import check_bookies
 from fencelog.bookie.auditor.placement_marks import check_placement
 from fencelog.bookie.auditor.registered import read_bookies
 from fencelog.bookie.auditor.schedule_core import CheckName, next_check
-from fencelog.bookie.replication.settings import AutorecoverySettings, read_settings, watch_settings
+from fencelog.bookie.replication.settings import AutorecoverySettings, settings_now, watch_settings
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.port import MetadataStore, SessionState
@@ -124,7 +124,7 @@ class Auditor:
         self._absences, self._marked_lost = Absences(), frozenset()
         self._has_scanned = False
         self._first_check_us = self._host.now_us() + self._config.first_check_delay_ms * 1000
-        self._settings = await read_settings(self._store)
+        self._settings = await settings_now(self._store)
         watches = [
             watch_settings(self._store, self._on_settings),
             self._store.watch_children(BOOKIES_PATH, lambda names: self._look.set()),

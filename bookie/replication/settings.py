@@ -48,9 +48,16 @@ async def read_settings(store: MetadataStore) -> AutorecoverySettings:
     return _decode(await _node(store))
 
 
+async def settings_now(store: MetadataStore) -> AutorecoverySettings:
+    """Return the settings; those that cannot be read turn self-healing off, see ``watch_settings``.
+    Raises FencelogError(METADATA_UNAVAILABLE)."""
+    return _decoded_or_off(await _node(store))
+
+
 async def change_settings(store: MetadataStore, **changes: Any) -> AutorecoverySettings:
     """Change the named fields, by compare-and-set, and return the settings. It is safe to repeat.
-    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
+    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT (there are
+    others that cannot be read, which stay)."""
 
     async def change() -> AutorecoverySettings:
         pauses = retry_pauses()
@@ -68,16 +75,7 @@ async def change_settings(store: MetadataStore, **changes: Any) -> AutorecoveryS
 def watch_settings(store: MetadataStore, callback: Callable[[AutorecoverySettings], None]) -> Watch:
     """Call back on the event loop with the settings now and after changes. Settings that cannot be
     read are those of a cluster whose autorecovery was turned off: nothing is copied by mistake."""
-
-    def on_value(node: Versioned | None) -> None:
-        try:
-            settings = _decode(node)
-        except FencelogError as error:
-            _log.error("self-healing is off: %s", error.detail)
-            settings = AutorecoverySettings(is_disabled=True)
-        callback(settings)
-
-    return store.watch_value(SETTINGS_PATH, on_value)
+    return store.watch_value(SETTINGS_PATH, lambda node: callback(_decoded_or_off(node)))
 
 
 async def _node(store: MetadataStore) -> Versioned | None:
@@ -110,6 +108,14 @@ def _validate(settings: AutorecoverySettings) -> None:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, f"{name} is to be at least {least}, not {value}"
             )
+
+
+def _decoded_or_off(node: Versioned | None) -> AutorecoverySettings:
+    try:
+        return _decode(node)
+    except FencelogError as error:
+        _log.error("self-healing is off: %s", error.detail)
+        return AutorecoverySettings(is_disabled=True)
 
 
 def _decode(node: Versioned | None) -> AutorecoverySettings:

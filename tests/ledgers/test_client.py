@@ -221,6 +221,21 @@ async def test_a_ledger_recovered_before_its_creator_knows_of_it_ends_its_writer
     assert (await other.ledgers.get(1))[0].last_entry_id == -1
 
 
+async def test_what_was_changed_before_a_creator_knows_of_its_ledger_stays(
+    cluster: Cluster, host: Host
+) -> None:
+    """The answer to the commit that creates it is lost; it was made, as is known otherwise."""
+    client = await client_of(cluster, host)
+    new = await client.prepare(Replication())
+    await client.ledgers.create(new.metadata)
+    await client.describe(new.ledger_id, lambda found: {"a": "1"})
+    writer = await client.begin(
+        new, None, on_ack=cluster.acked.append, on_failure=cluster.failures.append
+    )
+    assert (await writer.close()).properties == {"a": "1"}
+    assert (await client.ledgers.get(new.ledger_id))[0].properties == {"a": "1"}
+
+
 async def test_incarnations_are_those_at_the_choice(make_cluster: MakeCluster, host: Host) -> None:
     """A bookie that loses its disk while the ledger is created is never sent an entry."""
     cluster = make_cluster(4)

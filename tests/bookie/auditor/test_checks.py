@@ -11,7 +11,7 @@ from fencelog.bookie.auditor import auditor as auditor_module
 from fencelog.bookie.auditor.audit_store import AuditStore, completed_us
 from fencelog.bookie.auditor.placement_marks import PlacementCheck
 from fencelog.bookie.auditor.schedule_core import CheckName
-from fencelog.bookie.replication.settings import change_settings
+from fencelog.bookie.replication.settings import SETTINGS_PATH, change_settings
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.bookie.auditor.audit_stage import NEVER, AuditStage, auditing, marked
 
@@ -74,6 +74,28 @@ async def test_a_request_that_waits_for_an_auditor_is_done_by_the_next(stage: Au
         await asyncio.sleep(5)
         assert await audits.requested() is None
         assert CheckName.BOOKIES in await audits.results()
+
+
+async def test_a_check_that_is_asked_for_while_others_are_made_is_made_too(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def long(*_: Any, **__: Any) -> PlacementCheck:
+        began.set()
+        await goes_on.wait()
+        return PlacementCheck()
+
+    monkeypatch.setattr(auditor_module, "check_placement", long)
+    audits = AuditStore(stage.store)
+    async with auditing(stage):
+        await audits.request([CheckName.PLACEMENT])
+        await began.wait()
+        await audits.request([CheckName.BOOKIES])
+        goes_on.set()
+        await asyncio.sleep(10)
+        assert CheckName.BOOKIES in await audits.results()
+        assert await audits.requested() is None
 
 
 async def test_a_check_that_fails_for_good_is_a_result(stage: AuditStage) -> None:
@@ -189,10 +211,26 @@ async def test_a_check_that_has_failed_is_made_again_within_the_hour(
         assert len(made) == 2
 
 
+async def test_settings_that_cannot_be_read_end_no_check_that_only_reports(
+    stage: AuditStage,
+) -> None:
+    """Self-healing is off then, as for everybody who watches them."""
+    await stage.ledger(1)
+    await stage.store.create(SETTINGS_PATH, b"no settings")
+    audits = AuditStore(stage.store)
+    await audits.request(list(CheckName))
+    async with auditing(stage, lost_bookie_grace_ms=10_000) as auditor:
+        await stage.lose("b1")
+        await asyncio.sleep(100)
+        assert auditor.status()["is_disabled"]
+        assert await marked(stage) == []
+        assert (await audits.results())[CheckName.CLUSTER]["ledgers"] == 1
+
+
 async def test_results_that_cannot_be_read_are_none(stage: AuditStage) -> None:
     await stage.store.create("/auditor/checks/ledgers", b"[]")
     await stage.store.create("/auditor/checks/cluster", b"{")
-    await stage.store.create("/auditor/request", b'{"checks": ["ledgers", "nonsense"]}')
+    await stage.store.create("/auditor/request", b'{"checks": ["ledgers", "nonsense", []]}')
     audits = AuditStore(stage.store)
     assert await audits.results() == {}
     request = await audits.requested()

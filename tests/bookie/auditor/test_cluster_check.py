@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.auditor import check_report
 from fencelog.bookie.auditor.check_core import Violation, ViolationKind
 from fencelog.bookie.auditor.check_report import CheckReport, Unverified
 from fencelog.bookie.auditor.cluster_check import CheckConfig, ClusterCheck
@@ -302,6 +303,19 @@ async def test_lists_that_come_in_pages_are_compared_page_by_page(stage: AuditSt
         setattr(stage.bookies[name], "list_entries", paged)  # noqa: B010 - a double of one method
     report = await check(stage)
     assert [v.detail for v in report.violations] == ["entries 50..51: not on b2"]
+
+
+async def test_violations_beyond_those_that_are_described_are_counted(
+    stage: AuditStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_report, "MAX_REPORTED_VIOLATIONS", 2)
+    for ledger_id in (1, 2, 3):
+        await stage.ledger(ledger_id)
+        stage.drop("b1", ledger_id, 3)
+    report = await check(stage)
+    assert len(report.violations) == 2
+    assert report.counts == {ViolationKind.BELOW_WRITE_QUORUM: 3}
+    assert report.summary()["violation_count"] == 3
 
 
 async def test_the_report_names_every_count(stage: AuditStage) -> None:

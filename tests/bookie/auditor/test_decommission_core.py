@@ -48,6 +48,21 @@ def test_ensembles_have_to_fit() -> None:
     assert "ledgers on 3 bookies, and without b1 only 2 take adds" in why
 
 
+def test_the_largest_ledger_counts_whichever_is_read_last() -> None:
+    wide, narrow = ledger(1, "b2 b3 b4"), ledger(2, "b2 b3", 2)
+    for ledgers in ((wide, narrow), (narrow, wide)):
+        why = refused(*ledgers, remaining={"b2": "x", "b3": "x"})
+        assert why is not None
+        assert "ledgers on 3 bookies" in why
+
+
+def test_an_earlier_fragment_needs_a_bookie_too() -> None:
+    demand = Demand()
+    moved_on = ledger(1, "b1 b2 b3").with_ensemble(5, ("b2", "b3", "b4"))
+    demand.add(moved_on, "b1", {"b2", "b3"})
+    assert demand.irreplaceable == [1]
+
+
 def test_each_fragment_needs_a_bookie_that_is_not_in_it() -> None:
     """Three take adds, which is enough for new ledgers; but one of them may be read-only and in
     the ensemble, so that no one is left for this fragment."""

@@ -130,6 +130,15 @@ async def test_a_store_that_is_away_is_tried_again() -> None:
     await only.stop()
 
 
+async def test_while_the_store_is_away_nobody_knows_who_is_auditor() -> None:
+    store = MemoryMetadataStore(MemoryCluster())
+    await store.start()
+    store.disconnect()
+    with pytest.raises(FencelogError) as caught:
+        await who_is_auditor(store)
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+
+
 async def test_who_is_auditor_without_one_and_with_nonsense() -> None:
     memory = MemoryCluster()
     store = MemoryMetadataStore(memory)

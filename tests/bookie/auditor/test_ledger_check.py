@@ -12,6 +12,7 @@ from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import Fragment
+from fencelog.ledgers.rpc.bookie_port import ReadReply
 from tests.bookie.auditor.audit_stage import AuditStage
 from tests.support.metadata_nodes import overwrite_now
 
@@ -86,6 +87,19 @@ async def test_a_share_of_one_reads_everything(stage: AuditStage) -> None:
     assert await marked(stage) == {1: {"b2": {"damaged"}}, 2: {"b4": {"damaged"}}}
 
 
+async def test_a_bookie_that_answers_in_parts_is_read_to_the_end(stage: AuditStage) -> None:
+    await stage.ledger(1, last=20)
+    rot(stage, "b2", 1, 12)
+    original = stage.bookies["b2"].read
+
+    async def one_by_one(ledger_id: int, first: int, **limits: Any) -> ReadReply:
+        return await original(ledger_id, first, **{**limits, "max_entries": 1})
+
+    setattr(stage.bookies["b2"], "read", one_by_one)  # noqa: B010 - a double of one method
+    await check(stage, share=1.0)
+    assert await marked(stage) == {1: {"b2": {"damaged"}}}
+
+
 async def test_unknown_is_not_marked(stage: AuditStage) -> None:
     await stage.ledger(1)
     await stage.ledger(2)
@@ -118,9 +132,9 @@ async def test_a_listed_entry_that_is_denied_is_missing(stage: AuditStage) -> No
 
 
 async def test_open_ledgers_are_checked_up_to_their_last_fragment(stage: AuditStage) -> None:
-    """Entries of the last one may still be in flight."""
+    """Entries of the last one, its first included, may still be in flight."""
     await stage.ledger(1, last=9, then=[(5, "b1 b2 b4")], is_closed=False)
-    stage.drop("b1", 1, 8)
+    stage.drop("b1", 1, 5, 8)
     await check(stage)
     assert await marked(stage) == {}
     stage.drop("b1", 1, 3)

@@ -12,6 +12,7 @@ from fencelog.bookie.balance.limits import AVOID_MS, INTERVAL_MS, LOOK_MS
 from fencelog.bookie.replication.settings import change_settings
 from fencelog.bookie.replication.store import Cause, FragmentMove, UnderReplicatedLedger
 from fencelog.ledgers.format.digest import DigestType
+from fencelog.ledgers.ledger_metadata.ledger_nodes import MARKS_PATH, ledger_path
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.transitions import with_replaced_bookie
 from tests.bookie.auditor.audit_stage import AuditStage
@@ -160,6 +161,16 @@ async def test_what_lacks_copies_comes_first(stage: AuditStage) -> None:
         await stage.marks.unmark(1, mark.version)
         await asyncio.sleep(2 * LOOK_S)
         assert len(await marks(stage)) > 1
+
+
+async def test_a_mark_that_cannot_be_read_may_be_one_of_lost_copies(stage: AuditStage) -> None:
+    await ledgers(stage)
+    await stage.store.create(ledger_path(MARKS_PATH, 1), b"no mark")
+    async with balancing(stage) as balancer:
+        await turn_on(stage)
+        await asyncio.sleep(2 * LOOK_S)
+        assert balancer.phase.value == "waiting"
+        assert [ledger_id async for ledger_id in stage.marks.list_ids()] == [1]
 
 
 async def test_a_ledger_that_is_marked_while_the_metadata_is_read_comes_first(

@@ -109,6 +109,18 @@ async def test_what_is_left_and_free_is_of_the_disk_that_has_least(
     assert await bookie.space() == DiskSpace(500 * GIB, 250 * GIB)
 
 
+async def test_the_disk_that_has_least_says_when_to_look_again(
+    open_bookie: OpenBookie, disks: Disks
+) -> None:
+    """Whatever the others have left, adds have to end before its space does."""
+    watch = DiskWatch(await disks.open(open_bookie), CONFIG)
+    await watch.check()
+    assert watch._pause_s == 1.0
+    disks.free_gib[JOURNAL] = 1.1
+    await watch.check()
+    assert watch._pause_s < 0.5
+
+
 async def test_the_disk_of_the_identity_alone_may_be_full(
     open_bookie: OpenBookie, requests: Requests, disks: Disks
 ) -> None:
@@ -121,11 +133,12 @@ async def test_the_disk_of_the_identity_alone_may_be_full(
 async def test_what_fills_up_is_foretold_of_each_disk(
     open_bookie: OpenBookie, disks: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledgers' disk takes no more with 25 GiB free, when the journal's still has 18 left."""
+    """The ledgers' disk takes no more with 25 GiB free, long before the journal's is full."""
     bookie = await disks.open(open_bookie)
     watch = DiskWatch(bookie, CONFIG)
     for minute, free_gib in enumerate(range(50, 30, -1)):
         disks.free_gib[LEDGERS] = float(free_gib)
+        disks.free_gib[JOURNAL] = 19.0 - minute / 10
         with monkeypatch.context() as patch:
             now_s = 1000.0 + 60 * minute
             patch.setattr(asyncio.get_running_loop(), "time", partial(float, now_s))

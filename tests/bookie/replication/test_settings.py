@@ -59,7 +59,13 @@ async def test_lost_answers_and_faster_processes_cost_no_change(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"lost_bookie_grace_ms": -1}, {"copy_bytes_per_s": 0}, {"copy_bytes_per_s": -5}]
+    "changes",
+    [
+        {"lost_bookie_grace_ms": -1},
+        {"copy_bytes_per_s": 0},
+        {"copy_bytes_per_s": -5},
+        {"balance_bytes_per_s": 0},
+    ],
 )
 async def test_impossible_values_are_refused(
     store: MemoryMetadataStore, changes: dict[str, int]

@@ -89,8 +89,9 @@ def test_the_most_ranges_fit_the_header() -> None:
     assert len(read_ranges(payload, read_entry_header(payload))) == MAX_RANGES
 
 
-def test_ranges_that_do_not_cover_the_messages_are_corrupt() -> None:
-    ranges = [SequenceRange(2, RANGE_KEY)]
+@pytest.mark.parametrize("rows", [2, 4])
+def test_ranges_that_do_not_cover_the_messages_are_corrupt(rows: int) -> None:
+    ranges = [SequenceRange(rows, RANGE_KEY)]
     payload = pack_entry(b"", count=3, first_number=0, publish_time_us=1, ranges=ranges)
     with pytest.raises(FencelogError, match="do not cover"):
         read_ranges(payload, read_entry_header(payload))

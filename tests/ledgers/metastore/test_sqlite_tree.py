@@ -43,6 +43,23 @@ def test_a_disk_that_is_full_amid_several_changes_passes(tree: SqliteTree) -> No
     assert tree.get("/b").version == versions[0]
 
 
+def test_changes_before_one_that_is_refused_are_taken_back(tree: SqliteTree) -> None:
+    changes = [Create("/b", b""), Create("/a", b"")]
+    (refused, found), changed = tree.run(
+        [lambda tree: tree.commit(changes, 0), lambda tree: tree.get("/b")]
+    )
+    assert code(refused) is ErrorCode.METADATA_EXISTS
+    assert code(found) is ErrorCode.METADATA_NOT_FOUND
+    assert changed == []
+
+
+def test_each_commit_is_synced(tree: SqliteTree) -> None:
+    """``NORMAL``, with a write-ahead log, would sync now and then: a power cut takes the rest."""
+    (journal_mode,) = tree._connection.execute("PRAGMA journal_mode").fetchone()
+    (synchronous,) = tree._connection.execute("PRAGMA synchronous").fetchone()
+    assert (journal_mode, synchronous) == ("wal", 2)
+
+
 def test_a_full_disk_fails_only_what_needs_space(tree: SqliteTree) -> None:
     """What had been run beside it was rolled back, and takes effect once."""
     results, changed = tree.run(

@@ -21,6 +21,7 @@ from fencelog.ledgers.placement.core import (
     after_failure,
     choose_ensemble,
     choose_replacement,
+    is_as_spread,
     weights,
 )
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
@@ -231,6 +232,21 @@ def test_replacements_are_drawn_by_weight() -> None:
         assert bookie is not None
         times[bookie.bookie_id] += 1
     assert 1.7 < times["a1"] / times["a0"] < 2.35
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "write_quorum", "expected"),
+    [
+        ("aabbc", "aaabc", 3, False),  # one write set ends in one rack, others gain as much
+        ("aaab", "aaaa", 2, False),  # the poorest stays as it was, others lose
+        ("aaab", "aaac", 2, True),
+        ("aaaa", "aaab", 2, True),
+    ],
+)
+def test_neither_the_poorest_write_set_nor_all_of_them_end_in_fewer_racks(
+    before: str, after: str, write_quorum: int, expected: bool
+) -> None:
+    assert is_as_spread(before, after, write_quorum) == expected
 
 
 # -- quarantine ----------------------------------------------------------------------------------

@@ -148,6 +148,18 @@ async def test_an_open_ledger_whose_ensemble_was_replaced_is_unknown_not_absent(
     assert caught.value.code is ErrorCode.READ_UNKNOWN
 
 
+async def test_an_earlier_fragment_is_confirmed_and_read_from_its_own_bookies(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(6)
+    writer, _ = await replaced(cluster)
+    reader = LedgerReader(cluster.metadata(), bookies=cluster)
+    assert reader.last_confirmed == 0
+    assert [bytes(entry.payload) for entry in await reader.read(0, 9)] == [b"0"]
+    reader = LedgerReader(await writer.close(), bookies=cluster)
+    assert [bytes(entry.payload) for entry in await reader.read(0, 9)] == [b"0"]
+
+
 async def test_a_read_that_fails_is_tried_again_where_the_entry_lies_by_now(
     make_cluster: MakeCluster,
 ) -> None:
@@ -220,6 +232,15 @@ async def test_the_lac_is_known_when_a_bookie_hangs(cluster: Cluster) -> None:
     """The two that answer have, between them, seen every entry that was acknowledged."""
     await written(cluster, 5)
     cluster.bookies["b1"].hung.add("read_lac")
+    reader = LedgerReader(cluster.metadata(), bookies=cluster)
+    assert await reader.read_lac() == 3
+
+
+async def test_a_bookie_that_missed_everything_does_not_say_what_the_lac_is(
+    cluster: Cluster,
+) -> None:
+    await written(cluster, 5)
+    cluster.bookies["b1"].lacs[1] = -1
     reader = LedgerReader(cluster.metadata(), bookies=cluster)
     assert await reader.read_lac() == 3
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_SIDE_BY_SIDE_READS, MIB
 from fencelog.ledgers.metrics import LedgerCounts
+from fencelog.ledgers.reader.entry_reads import verified_reply
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.bookie_port import ReadReply
 from tests.support.scripted_cluster import Cluster, MakeCluster
@@ -94,6 +96,47 @@ async def test_a_reply_with_other_entries_is_unknown(cluster: Cluster) -> None:
         await LedgerReader(closed, bookies=cluster).read(0, 0)
     assert caught.value.code is ErrorCode.READ_UNKNOWN
     assert "answered with 1 of 1" in caught.value.detail
+
+
+async def test_the_same_entry_of_another_ledger_is_unknown(cluster: Cluster) -> None:
+    closed = await closed_ledger(cluster, b"0")
+    for bookie in cluster.bookies.values():
+        bookie.entries[1][0] = build_run(2, 0, [b"0"], lac=-1, length_before=0)
+    with pytest.raises(FencelogError) as caught:
+        await LedgerReader(closed, bookies=cluster).read(0, 0)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    assert "answered with 0 of 2" in caught.value.detail
+
+
+async def test_the_lac_of_a_reply_with_other_entries_is_not_believed(cluster: Cluster) -> None:
+    await cluster.write(cluster.create(), b"0", b"1")
+    for bookie in cluster.bookies.values():
+        bookie.entries[1][0] = bookie.entries[1][1]
+        bookie.lacs[1] = 7
+    reader = LedgerReader(cluster.metadata(), bookies=cluster)
+    reader.confirm(0)
+    with pytest.raises(FencelogError):
+        await reader.read(0, 0)
+    assert reader.last_confirmed == 0
+
+
+@pytest.mark.parametrize(
+    ("ledger_id", "first", "expected"),
+    [(1, 2, [0, 1, 2, 3]), (1, 3, [0, 1]), (1, 1, [0, 1]), (2, 2, [0, 1])],
+)
+async def test_only_adjacent_runs_of_the_ledger_are_read_from_a_file(
+    cluster: Cluster, ledger_id: int, first: int, expected: list[int]
+) -> None:
+    """Of others the first run alone is returned: the read of the next one finds what is wrong."""
+    closed = await closed_ledger(cluster, b"0")
+    runs = [
+        build_run(ledger, begin, [b"x", b"y"], lac=-1, length_before=0)
+        for ledger, begin in ((1, 0), (ledger_id, first))
+    ]
+    places = ((0, len(runs[0])), (len(runs[0]), len(runs[1])))
+    reply = ReadReply(-1, b"".join(runs), places)
+    found = verified_reply(reply, closed, 0, bookie_id="b1", key=b"", whole=False)
+    assert [entry.entry_id for entry in found] == expected
 
 
 async def test_no_more_entries_than_asked_for(cluster: Cluster) -> None:

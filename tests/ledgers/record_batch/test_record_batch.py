@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -125,6 +125,7 @@ def test_the_value_of_a_damaged_message_is_not_read(
 
 
 @given(st.lists(messages, min_size=1, max_size=20), st.sampled_from([0, CODEC_ZSTD, CODEC_LZ4]))
+@example([Message(b"v", b"", 0)], CODEC_NONE)
 def test_what_is_written_is_read(rows: list[Message], codec: int) -> None:
     batch = encode_batch(rows, codec=codec)
     assert check_batch(batch).count == len(rows)
@@ -196,6 +197,13 @@ def test_a_validity_bitmap_of_the_wrong_size_is_refused() -> None:
         check_batch(with_buffer_length(batch, 2, 2))
 
 
+@pytest.mark.parametrize("times", [[], [1, 2]])
+def test_event_times_of_more_or_fewer_messages_are_refused(times: list[int]) -> None:
+    batch = encode_columns([b"x"], event_times=times)
+    with pytest.raises(FencelogError, match=f"event time: {8 * len(times)} bytes for 1 messages"):
+        check_batch(batch)
+
+
 def test_a_header_name_that_begins_within_a_character_is_refused() -> None:
     batch = encode_columns([b"v"], headers=[(("ab", b""), ("é", b""))])
     position = batch.index((2).to_bytes(4, "little") + (4).to_bytes(4, "little"))
@@ -211,6 +219,7 @@ def test_a_header_name_that_begins_within_a_character_is_refused() -> None:
         (encode_columns([b"x"], [b"k" * (MAX_KEY_BYTES + 1)]), "key takes"),
         (encode_columns([b"x"], headers=[[("n", b"")] * (MAX_HEADERS + 1)]), "headers"),
         (encode_columns([b"x"], headers=[[("n", b"v" * 40_000)]]), "header takes"),
+        (encode_columns([b"x"], headers=[[("n" * 40_000, b"")]]), "header takes"),
     ],
 )
 def test_limits_per_message(batch: bytes, what: str) -> None:

@@ -99,6 +99,8 @@ def test_length_is_bounded_before_the_body_is_read() -> None:
     reader = FrameReader()
     with pytest.raises(ProtocolError, match=str(MAX_HELLO_BYTES)):
         reader.feed(request_header(Op.HELLO, 1, MAX_HELLO_BYTES))
+    with pytest.raises(ProtocolError, match=str(MAX_HELLO_BYTES)):  # or is there already
+        FrameReader().feed(encode_request(Op.HELLO, 1, bytes(MAX_HELLO_BYTES)))
     reader = FrameReader()
     reader.accept_large_frames()
     assert reader.feed(request_header(Op.ADD, 1, MAX_FRAME_BYTES - 8)) == []

@@ -12,12 +12,15 @@ from tests.sim.mutants.brokers import appends as mutants_appends
 from tests.sim.mutants.brokers import owners as mutants_broker_owners
 from tests.sim.mutants.brokers import subscriptions as mutants_subscriptions
 from tests.sim.mutants.healing import balance as mutants_balance
+from tests.sim.mutants.healing import checks as mutants_checks
 from tests.sim.mutants.healing import marks as mutants_marks
 from tests.sim.mutants.healing import parts as mutants_healing_parts
 from tests.sim.mutants.healing import replication as mutants_replication
 from tests.sim.mutants.ledgers import bookie as mutants_bookie
+from tests.sim.mutants.ledgers import client_side as mutants_client_side
 from tests.sim.mutants.ledgers import fencing as mutants_fencing
 from tests.sim.mutants.ledgers import files as mutants_files
+from tests.sim.mutants.ledgers import formats as mutants_formats
 from tests.sim.mutants.ledgers import garbage as mutants_garbage
 from tests.sim.mutants.ledgers import identity as mutants_identity
 from tests.sim.mutants.ledgers import journals as mutants_journals
@@ -184,6 +187,9 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_appends.MUTANTS,
     *mutants_subscriptions.MUTANTS,
     *mutants_broker_owners.MUTANTS,
+    *mutants_checks.MUTANTS,
+    *mutants_client_side.MUTANTS,
+    *mutants_formats.MUTANTS,
 )
 """Mutants that one history in thousands would meet, or none: a test of the part has to detect them
 (``mutants/unit_layer.py``)."""
