@@ -217,7 +217,7 @@ class EventRecorder:
                 except asyncio.CancelledError:
                     self._metrics.dropped_events += self._queue.lose(batch)
                     raise
-                if not is_told and is_report(batch):
+                if not (is_told or self._queue) and is_report(batch):
                     break  # it would be refused again at once: it goes with the next event
             self._settled.set()
 

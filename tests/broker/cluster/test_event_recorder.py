@@ -200,6 +200,24 @@ async def test_a_loss_that_is_refused_for_good_is_reported_with_the_next_event(
     assert (metrics.recorded_events, metrics.dropped_events) == (2, 2)
 
 
+async def test_what_happens_while_a_loss_is_refused_is_waited_for(
+    recorder: EventRecorder, sink: ScriptedSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = sink.append
+
+    async def append_and_meet_another(events: Sequence[Event], key: str) -> None:
+        if sink.calls == 1:  # the report of the loss is the second
+            record(recorder, 1)
+        await append(events, key)
+
+    monkeypatch.setattr(sink, "append", append_and_meet_another)
+    sink.errors = [FencelogError(ErrorCode.TOPIC_TERMINATED, "over")] * 2
+    recorder.start(sink)
+    record(recorder, 2)
+    await recorder.flush()
+    assert sink.kinds == ["roll", "events_lost"]
+
+
 async def test_a_full_queue_drops_and_holds_nothing_up(
     recorder: EventRecorder, sink: ScriptedSink, metrics: BrokerCounts
 ) -> None:

@@ -303,10 +303,23 @@ RECORDED = (
             Edit(
                 RECORDER,
                 "EventRecorder._run",
-                "                if not is_told and is_report(batch):\n"
+                "                if not (is_told or self._queue) and is_report(batch):\n"
                 "                    break  # it would be refused again at once: "
                 "it goes with the next event\n",
                 "",
+            ),
+        ),
+    ),
+    Mutant(
+        "settled-beside-a-refused-report",
+        _EVENTS,
+        "Events that come while the report of a loss is refused wait for the next one.",
+        (
+            Edit(
+                RECORDER,
+                "EventRecorder._run",
+                "if not (is_told or self._queue) and",
+                "if not is_told and",
             ),
         ),
     ),

@@ -30,6 +30,7 @@ TESTS = {
     "tests/broker/cluster/test_event_recorder.py": (
         "keys-of-brokers-meet",
         "refused-report-is-sent-again",
+        "settled-beside-a-refused-report",
         "unknown-since-the-last-attempt",
     ),
     "tests/broker/cluster/test_events_core.py": ("released-though-it-crashed",),
