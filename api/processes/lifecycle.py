@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import signal
 import sys
@@ -22,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import uvloop
 
 from fencelog.api.processes.descriptors import raise_descriptor_limit
+from fencelog.api.processes.garbage import GarbageCollection
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import keep_freed_memory
 from fencelog.ledgers.limits import KEPT_FREE_BYTES
@@ -86,20 +86,12 @@ async def run_service(
             if child:
                 stack.callback((await _watch_stdin(stop)).close)
             running = await stack.enter_async_context(service)
-            _tune_garbage_collection()
+            GarbageCollection().start()
             if child:
                 announce(running.announcement)
             else:
                 print_addresses(running)
             await running.wait_failed()
-
-
-def _tune_garbage_collection() -> None:
-    """Tune the garbage collector. The objects of the start stay, so no collection has to walk them
-    again. Requests leave hardly any cycles, so a collection every 700 objects would be one part in
-    25 of an append; one every 20,000 still bounds them to a few MB."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def announce(fields: Mapping[str, object]) -> None:

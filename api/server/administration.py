@@ -33,5 +33,5 @@ class Administration:
     def _load(self) -> Framework:
         framework = self._build()
         if gc.get_freeze_count():
-            gc.freeze()  # Like the rest of the start, see ``processes.lifecycle``.
+            gc.freeze()  # Like the rest of the start, see ``processes.garbage``.
         return framework

@@ -12,6 +12,9 @@ from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 _MERGE_BELOW_BYTES = TARGET_RUN_BYTES // 4
 """Size from which on merging a run gains nothing: its index record is negligible already."""
 
+STEP_RUNS = 256
+"""The number of runs that are merged at once: about a millisecond."""
+
 Range = tuple[int, int]
 """First and last entry id, both included."""
 
@@ -72,7 +75,15 @@ def within(runs: Sequence[bytes], max_bytes: int) -> list[bytes]:
 def merged(runs: Iterable[CachedRun]) -> Iterator[bytes]:
     """Yield runs of one ledger in entry order, small adjacent ones merged up to
     TARGET_RUN_BYTES."""
-    group: list[bytes] = []
+    for item in merging(runs):
+        if item is not None:
+            yield item[2]
+
+
+def merging(runs: Iterable[CachedRun]) -> Iterator[CachedRun | None]:
+    """Do what ``merged`` does, step by step: yields None after each step that has not completed a
+    run."""
+    group: list[CachedRun] = []
     total = size = 0
     following = -1
     for first, last, run in runs:
@@ -84,14 +95,24 @@ def merged(runs: Iterable[CachedRun]) -> Iterator[bytes]:
             and total + count <= MAX_RUN_ENTRIES
         )
         if not joins and group:
-            yield group[0] if len(group) == 1 else merge_runs(group)
+            yield _one_run(group)
             group, total, size = [], 0, 0
-        group.append(run)
+        elif len(group) == STEP_RUNS:
+            group = [_one_run(group)]
+            yield None
+        group.append((first, last, run))
         total += count
         size += length
         following = last + 1
     if group:
-        yield group[0] if len(group) == 1 else merge_runs(group)
+        yield _one_run(group)
+
+
+def _one_run(group: Sequence[CachedRun]) -> CachedRun:
+    """Return adjacent runs as one."""
+    if len(group) == 1:
+        return group[0]
+    return group[0][0], group[-1][1], merge_runs([run for _, _, run in group])
 
 
 def missing_ranges(wanted: Range, held: Iterable[Range]) -> list[Range]:

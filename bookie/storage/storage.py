@@ -6,13 +6,11 @@ they never get a run that is not durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from errno import ENOSPC
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk
-from fencelog.bookie.format.runs import merged
 from fencelog.bookie.journal.file import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.journal.spare_files import SpareFiles
 from fencelog.bookie.storage.compaction import remove_unfinished
@@ -124,7 +122,7 @@ class Storage:
         that no item points to, and replay restores the runs. After it, the mark shows which records
         replay need not restore, although the checkpoint is still the old one.
         """
-        stored = self._log.append(_planned(flushed.runs))
+        stored = self._log.append(flushed.runs.in_order())
         self.index.write(
             stored,
             flushed.states,
@@ -172,10 +170,3 @@ class Storage:
         self._log.close()
         self._reader.close()
         self.index.close()
-
-
-def _planned(half: CacheHalf) -> Iterator[bytes]:
-    """Yield runs in the order in which they are written: by ledger, then entry; small ones
-    merged."""
-    for runs in half.sorted_runs():
-        yield from merged(runs)

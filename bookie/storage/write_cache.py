@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from fencelog.bookie.format.runs import CachedRun, Range
+from fencelog.bookie.format.runs import STEP_RUNS, CachedRun, Range, merging
 from fencelog.ledgers.errors import check
 from fencelog.ledgers.format.availability import MAX_ENTRY_ID
 
@@ -34,6 +34,19 @@ class _LedgerRuns:
         self.firsts.insert(at, first)
         self.lasts.insert(at, last)
         self.runs.insert(at, run)
+
+    def merge(self) -> Iterator[None]:
+        if len(self.runs) < 2:
+            return
+        kept: list[CachedRun] = []
+        for item in merging(zip(self.firsts, self.lasts, self.runs, strict=True)):
+            if item is None:
+                yield
+            else:
+                kept.append(item)
+        self.firsts = [first for first, _, _ in kept]
+        self.lasts = [last for _, last, _ in kept]
+        self.runs = [run for _, _, run in kept]
 
 
 class CacheHalf:
@@ -92,10 +105,21 @@ class CacheHalf:
             if last >= wanted[0]
         ]
 
-    def sorted_runs(self) -> Iterator[Iterator[CachedRun]]:
-        """Yield the runs of each ledger in entry order, ledger by ledger."""
+    def merge(self) -> Iterator[None]:
+        """Merge small adjacent runs of each ledger, step by step: yields after each step. At any
+        time between two steps all entries are here, but nothing may be put or discarded."""
+        count = 0
+        for runs in self._ledgers.values():
+            count += len(runs.runs)
+            yield from runs.merge()
+            if count >= STEP_RUNS:
+                count = 0
+                yield
+
+    def in_order(self) -> Iterator[bytes]:
+        """Yield the runs in the order in which they are written: by ledger, then entry."""
         for _, runs in sorted(self._ledgers.items()):
-            yield zip(runs.firsts, runs.lasts, runs.runs, strict=True)
+            yield from runs.runs
 
 
 class WriteCache:

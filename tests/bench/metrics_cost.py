@@ -25,6 +25,7 @@ from typing import Any
 
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.metrics.service import ServiceMetrics
+from fencelog.api.processes.garbage import GarbageCollection
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
@@ -105,8 +106,7 @@ async def measure(topics: int, *, subscribed: bool) -> dict[str, Any]:
         counted = LedgerCounts()
         metrics = ServiceMetrics(ApiMetrics(), broker, counted, (), NoHealing())
         gc.collect()
-        gc.freeze()  # As processes that serve do.
-        gc.set_threshold(20_000, 20, 20)
+        GarbageCollection().start()  # As processes that serve do.
         text = (await metrics.text()).decode()  # The first one counts all backlogs.
         assert f"fencelog_broker_partitions {float(topics)}" in text
         assert text.count("fencelog_topic_in_bytes_per_second{") == min(topics, 100) + 1

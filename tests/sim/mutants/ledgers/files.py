@@ -68,7 +68,7 @@ FORMATS: tuple[Mutant, ...] = (
         "STORAGE.md: flush",
         "The flush joins runs between which entries are missing: those behind the gap get the "
         "numbers of those in it.",
-        (Edit(RUNS, "merged", "first == following", "first >= following >= 0"),),
+        (Edit(RUNS, "merging", "first == following", "first >= following >= 0"),),
     ),
     Mutant(
         "merged-beyond-a-run",
@@ -77,7 +77,7 @@ FORMATS: tuple[Mutant, ...] = (
         (
             Edit(
                 RUNS,
-                "merged",
+                "merging",
                 "            and total + count <= MAX_RUN_ENTRIES\n",
                 "",
             ),

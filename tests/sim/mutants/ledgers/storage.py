@@ -213,11 +213,11 @@ REPAIRS = (
             Edit(
                 STORAGE,
                 "Storage.store",
-                "        stored = self._log.append(_planned(flushed.runs))\n",
+                "        stored = self._log.append(flushed.runs.in_order())\n",
                 "        replaced = [entries for _, entries in flushed.runs.replaced]\n"
                 "        stored = [\n"
                 "            run\n"
-                "            for run in self._log.append(_planned(flushed.runs))\n"
+                "            for run in self._log.append(flushed.runs.in_order())\n"
                 "            if (run.first_entry_id, run.last_entry_id) not in replaced\n"
                 "        ]\n",
             ),
