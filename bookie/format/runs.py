@@ -12,7 +12,7 @@ from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 _MERGE_BELOW_BYTES = TARGET_RUN_BYTES // 4
 """Size from which on merging a run gains nothing: its index record is negligible already."""
 
-STEP_RUNS = 256
+_STEP_RUNS = 256
 """The number of runs that are merged at once: about a millisecond."""
 
 Range = tuple[int, int]
@@ -97,7 +97,7 @@ def merging(runs: Iterable[CachedRun]) -> Iterator[CachedRun | None]:
         if not joins and group:
             yield _one_run(group)
             group, total, size = [], 0, 0
-        elif len(group) == STEP_RUNS:
+        elif len(group) == _STEP_RUNS:
             group = [_one_run(group)]
             yield None
         group.append((first, last, run))

@@ -10,9 +10,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from fencelog.bookie.format.runs import STEP_RUNS, CachedRun, Range, merging
+from fencelog.bookie.format.runs import CachedRun, Range, merging
 from fencelog.ledgers.errors import check
 from fencelog.ledgers.format.availability import MAX_ENTRY_ID
+from fencelog.ledgers.limits import KIB
+
+_STEP = 256
+"""The work of a step: about a millisecond. An entry is one, and so are _COPIED_BYTES."""
+
+_COPIED_BYTES = 4 * KIB
 
 
 class _LedgerRuns:
@@ -35,15 +41,18 @@ class _LedgerRuns:
         self.lasts.insert(at, last)
         self.runs.insert(at, run)
 
-    def merge(self) -> Iterator[None]:
+    def merge(self) -> Iterator[int]:
+        """Merge small adjacent runs; yields how much each step was."""
         if len(self.runs) < 2:
             return
         kept: list[CachedRun] = []
         for item in merging(zip(self.firsts, self.lasts, self.runs, strict=True)):
             if item is None:
-                yield
-            else:
-                kept.append(item)
+                yield _STEP
+                continue
+            kept.append(item)
+            first, last, run = item
+            yield last - first + 1 + len(run) // _COPIED_BYTES
         self.firsts = [first for first, _, _ in kept]
         self.lasts = [last for _, last, _ in kept]
         self.runs = [run for _, _, run in kept]
@@ -108,13 +117,13 @@ class CacheHalf:
     def merge(self) -> Iterator[None]:
         """Merge small adjacent runs of each ledger, step by step: yields after each step. At any
         time between two steps all entries are here, but nothing may be put or discarded."""
-        count = 0
+        work = 0
         for runs in self._ledgers.values():
-            count += len(runs.runs)
-            yield from runs.merge()
-            if count >= STEP_RUNS:
-                count = 0
-                yield
+            for done in runs.merge():
+                work += done
+                if work >= _STEP:
+                    work = 0
+                    yield
 
     def in_order(self) -> Iterator[bytes]:
         """Yield the runs in the order in which they are written: by ledger, then entry."""

@@ -12,11 +12,13 @@ from fencelog.bookie.format.runs import (
     clip_run,
     join_runs,
     merged,
+    merging,
     missing_ranges,
     within,
 )
 from fencelog.ledgers.format.run import (
     build_run,
+    merge_runs,
     read_run_header,
     slice_run,
     verify_entries,
@@ -137,6 +139,14 @@ def test_small_adjacent_runs_are_merged_and_others_left_alone() -> None:
     assert [ids(run) for run in result] == [[0, 1, 2], [9], [10, 11]]
     assert list(merged([])) == []
     assert list(merged(cached(small[:1]))) == small[:1]
+
+
+def test_many_small_runs_are_merged_in_steps_with_the_same_result() -> None:
+    """All at once would hold up the event loop."""
+    runs = [make([10], n) for n in range(600)]
+    items = list(merging(cached(runs)))
+    assert [item is None for item in items] == [True, True, False]
+    assert list(merged(cached(runs))) == [merge_runs(runs)]
 
 
 def test_merging_stops_at_the_size_of_a_run() -> None:
