@@ -2,9 +2,10 @@
 
 Reference counts free nearly all objects; the collector finds the cycles that they leave, and stops
 the process meanwhile. Its full collections walk all objects, again and again: a tenth of a second
-for each 1,000 open topics, so that with 100,000 a broker would lose its session. So what a full collection has left is set apart, and the next one walks only what
-came since. What becomes garbage among the objects set apart stays, until it may be more than all
-else: then one collection walks all of them.
+for each 1,000 open topics, so that with 60,000 a broker would lose its session. So what a full
+collection has left is set apart, and the next one walks only what came since. What becomes garbage
+among the objects set apart stays, until it may be more than all else: then one collection walks all
+of them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ LEAST_OBJECTS = 500_000
 _THRESHOLDS = (20_000, 5, 20)
 """New objects before a collection of the youngest, of these before one of the next generation, of
 which before a full one. Requests leave hardly any cycles: a collection every 700 objects would be
-one part in 25 of an append; one every 20,000 bounds them to a few MB, and 120,000 objects are walked
-in some 40 ms."""
+one part in 25 of an append; one every 20,000 bounds them to a few MB, and 120,000 objects are
+walked in some 40 ms."""
 
 _FULL = 2
 """The generation that a full collection walks, with those below it."""

@@ -6,16 +6,19 @@ import contextlib
 
 from fencelog.api.http.asgi import RawHeaders
 from fencelog.api.http.targets import MAX_REMEMBERED_PATHS, Endpoint, Targets
+from fencelog.api.produce.known_heads import KnownHeads
 from fencelog.api.produce.post import Post, read_post
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import FencelogError
 
 
 class PostPaths:
-    """The paths that were asked for, and the topics of those that are of single posts."""
+    """The paths that were asked for, and the topics of those that are of single posts; also the
+    heads of these."""
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
+        self.known_heads = KnownHeads()
         self._topics: dict[bytes, TopicName | None] = {}
 
     def single_post(self, url: bytes, headers: RawHeaders) -> Post | None:

@@ -131,7 +131,7 @@ class Application:
         self._waits = waits
         self._metrics = metrics
         self._targets = Targets()
-        self.single_post = PostPaths(self._targets).single_post
+        self.posts = PostPaths(self._targets)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -85,7 +85,9 @@ class HttpProtocol(asyncio.Protocol):
         given = cast("asyncio.Transport", transport)
         self.transport = GatheringTransport(given)
         self._flow = FlowControl(self.transport)
-        self._reader = RequestReader(self, self._all, self._flow)
+        # Whether a request is sampled for its trace is decided when its head is read.
+        heads = self._app.posts.known_heads if self._app.request_spans is None else None
+        self._reader = RequestReader(self, self._all, self._flow, heads)
         scheme = "https" if is_ssl(given) else "http"
         self._endpoints = Endpoints(
             get_local_addr(given), get_remote_addr(given), scheme, self._app_state
@@ -207,7 +209,7 @@ class HttpProtocol(asyncio.Protocol):
         if (spans := self._app.request_spans) is not None:
             request.current = spans.sampled(request.current, request.framing)
         if may_be_direct(request):
-            request.post = self._app.single_post(request.url, request.headers)
+            request.post = self._app.posts.single_post(request.url, request.headers)
         if request.post is not None:
             return
         try:

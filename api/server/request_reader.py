@@ -10,6 +10,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from fencelog.api.http.request_ids import REQUEST_ID, framed_request
 from fencelog.api.http.request_spans import TRACEPARENT_HEADER
+from fencelog.api.produce.known_heads import HEAD_END, MAX_KNOWN_HEAD_BYTES, KnownHeads
 from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.limits import BODY_S, BODY_STALL_S, HEAD_S, MAX_HEAD_BYTES
@@ -68,12 +69,21 @@ class RequestReader:
     ``is_in_message``: a part of a request has arrived, but not all of it.
     """
 
-    def __init__(self, receiver: Receiver, connections: Connections, flow: FlowControl) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        connections: Connections,
+        flow: FlowControl,
+        heads: KnownHeads | None = None,
+    ) -> None:
         self.receiving: HttpRequest | None = None
         self.is_in_message = False
         self._receiver = receiver
         self._connections = connections
         self._flow = flow
+        self._heads = heads
+        self._head = b""
+        """The head at the beginning of what is being parsed, if it may become known."""
         self._parser = httptools.HttpRequestParser(self)
         # A client may send more after ``Connection: close``; it is ignored, not an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -99,6 +109,9 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Parse what has arrived."""
+        heads = self._heads
+        if heads is not None and not self.is_in_message and self._take_known(heads, data):
+            return
         self._piece_bytes = len(data)
         self._ended_another = False
         try:
@@ -116,6 +129,25 @@ class RequestReader:
             return
         if self.is_in_message:
             self._count_piece(len(data))
+
+    def _take_known(self, heads: KnownHeads, data: bytes) -> bool:
+        """Take what has arrived, if it is one whole post whose head is known; return whether it is.
+        The parser, which is between two requests, need not see it."""
+        end = data.find(HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(HEAD_END)
+        if end < len(HEAD_END):
+            return False
+        head = data[:end]
+        known = heads.find(head)
+        if known is None or len(data) - end != known.body_bytes or self._has_ended:
+            self._head = head
+            return False
+        self._url = known.url
+        request = HttpRequest(b"POST", known.url, known.headers, known.framing, True)
+        request.post = known.post
+        request.body = data[end:]
+        request.is_received = True
+        self._receiver.take_request(request)
+        return True
 
     def overdue(self, now_s: float) -> FencelogError | None:
         """Return the error for a request that arrives too slowly."""
@@ -189,12 +221,19 @@ class RequestReader:
             and version != "1.0"
             and b"upgrade" not in self._framing
         )
-        self.receiving = HttpRequest(
+        if not keep_alive:
+            self._heads = None  # What follows is no request.
+        request = self.receiving = HttpRequest(
             parser.get_method(), self._url, self._headers, self._framing, keep_alive, version
         )
         if REQUEST_ID in self._framing:
-            self.receiving.current = framed_request(self._framing)
-        self._receiver.take_head(self.receiving)
+            request.current = framed_request(self._framing)
+        self._receiver.take_head(request)
+        head, self._head = self._head, b""
+        has_id = request.current is not None
+        if head and self._heads is not None and request.post is not None and not has_id:
+            content = request.url, request.headers, request.framing, request.post
+            self._heads.learn(head, *content)
 
     def on_body(self, body: bytes) -> None:
         self._had_body = True

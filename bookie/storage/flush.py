@@ -6,8 +6,8 @@
 A flush begins when a half is full, or with the interval. The journal goes first so that the index
 never holds more than the journal: replay checks that the journal reaches the index's mark.
 
-Runs are merged on the event loop, a step in each of its turns. On the I/O thread it would be as much
-work, but for its length that thread, and those of other bookies in the process, would take the
+Runs are merged on the event loop, a step in each of its turns. On the I/O thread it would be as
+much work, but for its length that thread, and those of other bookies in the process, would take the
 interpreter from the loop again and again, for up to 5 ms each time.
 """
 

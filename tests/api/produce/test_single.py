@@ -85,8 +85,8 @@ async def test_a_key_is_not_passed_on_at_once(
         passed_on.append(post)
 
     monkeypatch.setattr(Produce, "append_elsewhere", append_elsewhere)
-    plain = app.single_post(URL.encode(), [])
-    keyed = app.single_post(URL.encode(), [(b"idempotency-key", b"k")])
+    plain = app.posts.single_post(URL.encode(), [])
+    keyed = app.posts.single_post(URL.encode(), [(b"idempotency-key", b"k")])
     assert plain is not None
     assert keyed is not None
     for post in (plain, keyed):

@@ -84,7 +84,7 @@ def test_all_entries_are_found_between_any_steps_of_merging(
     for _ in half.merge():
         for ledger_id, runs in put.items():
             check_all_found(half, ledger_id, runs)
-    wanted = []
+    wanted = list[bytes]()
     for ledger_id, runs in put.items():
         check_all_found(half, ledger_id, runs)
         headers = [read_run_header(run) for run in runs]

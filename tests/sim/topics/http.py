@@ -184,7 +184,7 @@ async def posted_at_once(app: Any, request: Request) -> Answer | None:
     ``HttpProtocol`` does; None for one that takes the way of all requests."""
     scope, post = request.scope, None
     if isinstance(app, Application) and request.method == "POST":
-        post = app.single_post(
+        post = app.posts.single_post(
             b"%b?%b" % (scope["raw_path"], request.query) if request.query else scope["raw_path"],
             scope["headers"],
         )

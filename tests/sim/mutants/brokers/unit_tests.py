@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 TESTS = {
+    "tests/api/server/test_known_heads.py": (
+        "known-head-with-any-body",
+        "known-head-after-the-last-request",
+        "known-head-with-an-id",
+    ),
     "tests/broker/append/test_admission.py": (
         "debts-are-forgiven",
         "rates-of-the-takeover",

@@ -84,6 +84,39 @@ FORMATS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "merged-step-is-dropped",
+        "STORAGE.md: flush",
+        "A long series of small runs is merged in steps, of which only the last one is kept.",
+        (Edit(RUNS, "merging", "group = [_one_run(group)]", "group = []"),),
+    ),
+    Mutant(
+        "not-found-while-merged",
+        "STORAGE.md: flush",
+        "A ledger's runs are found again only once all of them are merged.",
+        (
+            Edit(
+                CACHE,
+                "_LedgerRuns.merge",
+                "        kept: list[CachedRun] = []\n",
+                "        kept: list[CachedRun] = []\n"
+                "        firsts, lasts, runs = self.firsts, self.lasts, self.runs\n"
+                "        self.firsts, self.lasts, self.runs = [], [], []\n",
+            ),
+            Edit(
+                CACHE,
+                "_LedgerRuns.merge",
+                "zip(self.firsts, self.lasts, self.runs, strict=True)",
+                "zip(firsts, lasts, runs, strict=True)",
+            ),
+        ),
+    ),
+    Mutant(
+        "merged-run-ends-early",
+        "STORAGE.md: flush",
+        "The last entry of a merged run is taken to be that of its first part.",
+        (Edit(RUNS, "_one_run", "group[-1][1]", "group[0][1]"),),
+    ),
+    Mutant(
         "held-range-within-another",
         "STORAGE.md: overlaps",
         "What follows the last of several held ranges is missing, though a longer one holds it.",

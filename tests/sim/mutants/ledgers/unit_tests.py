@@ -270,6 +270,7 @@ TESTS = {
     ),
     "tests/bookie/format/test_runs.py": (
         "runs-with-a-gap-merged",
+        "merged-step-is-dropped",
         "merged-beyond-a-run",
         "joined-behind-a-cut",
         "held-range-within-another",
@@ -281,6 +282,8 @@ TESTS = {
         "begun-before-is-missed",
         "flushed-half-overlaps",
         "reserve-for-everybody",
+        "not-found-while-merged",
+        "merged-run-ends-early",
     ),
     "tests/bookie/storage/test_entry_log.py": (
         "another-run-of-the-ledger",

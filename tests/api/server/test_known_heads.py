@@ -1,0 +1,152 @@
+"""A connection that knows heads takes the same requests as one that parses all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from fencelog.api.http.targets import Targets
+from fencelog.api.produce.known_heads import MAX_KNOWN_HEAD_BYTES, KnownHeads
+from fencelog.api.produce.post_paths import PostPaths
+from fencelog.api.server.connections import Connections
+from fencelog.api.server.request import HttpRequest, may_be_direct
+from fencelog.api.server.request_reader import RequestReader
+from fencelog.ledgers.errors import FencelogError
+
+
+class Taker:
+    """A connection that answers nothing, and notes what it was to answer."""
+
+    may_become_link = False
+
+    def __init__(self, heads: KnownHeads | None) -> None:
+        self._posts = PostPaths(Targets())
+        self.taken: list[Any] = []
+        self.parsed = 0
+        self.reader = RequestReader(self, Connections(), FlowControl(_Transport()), heads)
+
+    def take_head(self, request: HttpRequest) -> None:
+        self.parsed += 1
+        if may_be_direct(request):
+            request.post = self._posts.single_post(request.url, request.headers)
+
+    def take_request(self, request: HttpRequest) -> None:
+        assert request.is_received
+        self.taken.append(
+            (
+                request.method,
+                request.url,
+                request.headers,
+                request.framing,
+                request.keep_alive,
+                request.http_version,
+                request.post,
+                request.body,
+                None if request.current is None else request.current.request_id,
+            )
+        )
+
+    def become_link(self) -> None:
+        raise AssertionError("nothing here asks for a link")
+
+    def refuse(self, error: FencelogError) -> None:
+        self.taken.append((error.code, error.detail))
+        self.reader.end()
+
+
+class _Transport(asyncio.Transport):
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+PATH = "/v1/topics/ns/t/messages"
+
+
+def request(body: bytes, *lines: str, first: str = f"POST {PATH} HTTP/1.1") -> bytes:
+    length = () if "Transfer-Encoding: chunked" in lines else (f"Content-Length: {len(body)}",)
+    return "\r\n".join([first, "Host: a", *lines, *length, "", ""]).encode() + body
+
+
+REQUESTS = [
+    request(b"one"),
+    request(b"two"),
+    request(b"other length"),
+    request(b""),
+    request(b"key", "Fencelog-Key: k"),
+    request(b"seq", "Producer-Id: p", "Producer-Seq: 7"),
+    request(b"id!", "X-Request-Id: r-1"),
+    request(b"GET", first=f"GET {PATH} HTTP/1.1"),
+    request(b"old", first=f"POST {PATH} HTTP/1.0"),
+    request(b"bad", "Fencelog-Unknown: x"),
+    request(b"web", "Origin: http://a"),
+    request(b"3\r\nabc\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
+    request(b"x", "Expect: 100-continue"),
+    request(b"big", f"Fencelog-Header-Big: {'x' * MAX_KNOWN_HEAD_BYTES}"),
+    b"\r\n" + request(b"blank line"),
+    request(b"last", "Connection: close"),
+    b"NONSENSE\r\n\r\n",
+]
+
+
+@given(
+    st.lists(st.sampled_from(REQUESTS), max_size=12),
+    st.lists(st.integers(1, 400), max_size=12),
+)
+async def test_known_heads_change_nothing_of_what_is_taken(
+    requests: list[bytes], cuts: list[int]
+) -> None:
+    """Pieces end between requests, or anywhere."""
+    parsing, knowing = Taker(None), Taker(KnownHeads())
+    data = b"".join(requests)
+    whole = [*requests, *requests]
+    pieces, at = list[bytes](), 0
+    for size in cuts:
+        pieces.append(data[at : at + size])
+        at += size
+    for piece in [*whole, *filter(None, pieces), data[at:]]:
+        for taker in (parsing, knowing):
+            taker.reader.feed(piece)
+    assert knowing.taken == parsing.taken
+    assert knowing.reader.is_in_message == parsing.reader.is_in_message
+    assert knowing.reader.url == parsing.reader.url
+
+
+async def test_a_head_is_parsed_twice_and_then_known_to_all_connections() -> None:
+    heads = KnownHeads()
+    first, second = Taker(heads), Taker(heads)
+    for body in (b"1", b"2", b"3", b"4"):
+        first.reader.feed(request(body))
+    assert (first.parsed, len(first.taken)) == (2, 4)
+    second.reader.feed(request(b"5"))
+    assert (second.parsed, len(second.taken)) == (0, 1)
+
+
+async def test_heads_that_stand_for_more_than_a_post_are_parsed_each_time() -> None:
+    for lines in (("X-Request-Id: r",), ("Expect: 100-continue",), ("Origin: http://a",)):
+        taker = Taker(KnownHeads())
+        for _ in range(3):
+            taker.reader.feed(request(b"x", *lines))
+        assert taker.parsed == 3
+
+
+async def test_what_follows_a_last_request_is_ignored() -> None:
+    taker = Taker(KnownHeads())
+    for _ in range(3):
+        taker.reader.feed(request(b"x"))
+    taker.reader.feed(request(b"x", "Connection: close"))
+    taker.reader.feed(request(b"x"))
+    assert len(taker.taken) == 4
+
+
+async def test_after_a_refusal_nothing_is_taken() -> None:
+    taker = Taker(KnownHeads())
+    for _ in range(3):
+        taker.reader.feed(request(b"x"))
+    taker.reader.end()
+    taker.reader.feed(request(b"x"))
+    assert len(taker.taken) == 3
