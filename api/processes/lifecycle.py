@@ -86,7 +86,7 @@ async def run_service(
             if child:
                 stack.callback((await _watch_stdin(stop)).close)
             running = await stack.enter_async_context(service)
-            GarbageCollection().start()
+            GarbageCollection(asyncio.get_running_loop().call_soon_threadsafe).start()
             if child:
                 announce(running.announcement)
             else:

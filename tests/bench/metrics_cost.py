@@ -106,7 +106,8 @@ async def measure(topics: int, *, subscribed: bool) -> dict[str, Any]:
         counted = LedgerCounts()
         metrics = ServiceMetrics(ApiMetrics(), broker, counted, (), NoHealing())
         gc.collect()
-        GarbageCollection().start()  # As processes that serve do.
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        GarbageCollection(soon).start()  # As processes that serve do.
         text = (await metrics.text()).decode()  # The first one counts all backlogs.
         assert f"fencelog_broker_partitions {float(topics)}" in text
         assert text.count("fencelog_topic_in_bytes_per_second{") == min(topics, 100) + 1

@@ -1,16 +1,17 @@
-"""Full collections walk what is new, until what is old may be garbage."""
+"""Collections walk what is new, until what is old may be garbage."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from fencelog.api.processes.garbage import GarbageCollection
 
 LEAST = 1_000
+YOUNGEST = 0
 
 
 class Topic:
@@ -20,17 +21,38 @@ class Topic:
         self.itself = self
 
 
+class Process:
+    """The process of the test, as one that serves. Its collections are the test's."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.walks = 0
+        self.collection = GarbageCollection(
+            self.waiting.append, least_garbage=LEAST, fewest_between_counts=LEAST
+        )
+
+    def collect(self, times: int = 1) -> None:
+        """Run automatic collections, and what they have asked for."""
+        for _ in range(times):
+            gc.collect(YOUNGEST)
+            while self.waiting:
+                self.walks += 1
+                self.waiting.pop()()
+
+    def collect_until_counted(self) -> None:
+        self.collect(2 + 2 * gc.get_freeze_count() // 20_000)
+
+
 @pytest.fixture
-def collection() -> Iterator[GarbageCollection]:
-    """Tune this process's collector, and leave it as it was."""
+def process() -> Iterator[Process]:
     thresholds = gc.get_threshold()
-    collection = GarbageCollection(least_objects=LEAST)
+    process = Process()
     gc.collect()
-    collection.start()
+    process.collection.start()
     gc.disable()
-    yield collection
+    yield process
     gc.enable()
-    gc.callbacks.remove(collection.on_collection)
+    gc.callbacks.remove(process.collection.on_collection)
     gc.set_threshold(*thresholds)
     gc.unfreeze()
 
@@ -39,63 +61,69 @@ def open_topics(count: int) -> list[Topic]:
     return [Topic() for _ in range(count)]
 
 
-@pytest.mark.usefixtures("collection")
-def test_what_a_full_collection_has_left_is_set_apart() -> None:
+def test_what_a_collection_has_left_is_set_apart(process: Process) -> None:
     topics = open_topics(500)
     before = gc.get_freeze_count()
-    gc.collect()
+    process.collect()
     assert gc.get_freeze_count() - before >= len(topics)
     assert not any(isinstance(thing, Topic) for thing in gc.get_objects())
     topic = weakref.ref(topics[0])
     topics.clear()
-    gc.collect()
+    process.collect_until_counted()
     assert topic() is not None  # so few are not looked for
+    assert process.walks == 0
 
 
-@pytest.mark.usefixtures("collection")
-def test_garbage_among_new_objects_is_found() -> None:
+def test_garbage_among_new_objects_is_found(process: Process) -> None:
     topic = weakref.ref(open_topics(1)[0])
     assert topic() is not None
-    gc.collect()
+    process.collect()
     assert topic() is None
 
 
-@pytest.mark.usefixtures("collection")
-def test_garbage_that_was_set_apart_is_found_before_it_is_more_than_the_rest() -> None:
+def test_garbage_that_was_set_apart_is_found_when_it_may_be_more_than_the_rest(
+    process: Process,
+) -> None:
     in_use = gc.get_freeze_count()
     kept = open_topics(100)
-    closed = []
-    while gc.get_freeze_count() < 2 * in_use:
-        topics = open_topics(in_use // 4)
-        closed.append(weakref.ref(topics[0]))
-        gc.collect()  # sets them apart
-        topics.clear()
-    gc.collect()
-    assert gc.get_freeze_count() < in_use + in_use // 2
-    assert closed[0]() is None
+    topics = open_topics(in_use + in_use // 4)
+    closed = weakref.ref(topics[0])
+    process.collect()
+    topics.clear()
+    assert closed() is not None
+    process.collect_until_counted()
+    assert process.walks == 1
+    assert closed() is None
+    assert gc.get_freeze_count() < in_use + in_use // 4
     assert len(kept) == 100
 
 
-@pytest.mark.usefixtures("collection")
-def test_objects_that_are_freed_by_their_counts_do_not_make_all_be_walked() -> None:
+def test_more_objects_in_use_are_walked_once(process: Process) -> None:
+    topics = open_topics(gc.get_freeze_count() * 5 // 4)
+    process.collect()
+    process.collect_until_counted()
+    process.collect_until_counted()
+    assert process.walks == 1
+    assert topics[0].itself is topics[0]
+
+
+def test_objects_that_are_freed_by_their_counts_do_not_make_all_be_walked(
+    process: Process,
+) -> None:
     """A cache's, for example, which come and go."""
-    old = open_topics(1)
-    gc.collect()
-    topic = weakref.ref(old[0])
-    old.clear()
     in_use = gc.get_freeze_count()
-    for _ in range(9):
+    for _ in range(5):
         cached = [[number] for number in range(in_use // 2)]
-        gc.collect()
+        process.collect()
         del cached
-    assert topic() is not None
+        process.collect_until_counted()
+    assert process.walks == 0
 
 
-@pytest.mark.usefixtures("collection")
-def test_collections_of_young_objects_set_nothing_apart() -> None:
-    topics = open_topics(10)
-    before = gc.get_freeze_count()
-    gc.collect(0)
-    gc.collect(1)
-    assert gc.get_freeze_count() == before
-    assert gc.is_tracked(topics[0])
+def test_a_walk_that_has_not_begun_is_not_asked_for_again(process: Process) -> None:
+    topics = open_topics(gc.get_freeze_count() * 5)
+    for _ in range(2):
+        for _ in range(2 + 3 * gc.get_freeze_count() // 20_000):
+            gc.collect(YOUNGEST)
+    assert len(process.waiting) == 1
+    assert len(topics) > LEAST
