@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,16 +21,10 @@ class Administration:
     def load(self) -> asyncio.Future[Framework]:
         """Begin to load it, unless that has begun."""
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().run_in_executor(None, self._load)
+            self._loading = asyncio.get_running_loop().run_in_executor(None, self._build)
         return self._loading
 
     async def framework(self) -> Framework:
         """Return it when it is there. Raises what the import raised, if the installation is
         broken."""
         return await asyncio.shield(self.load())
-
-    def _load(self) -> Framework:
-        framework = self._build()
-        if gc.get_freeze_count():
-            gc.freeze()  # Like the rest of the start, see ``processes.garbage``.
-        return framework
