@@ -57,13 +57,25 @@ class KnownHeads:
         framing: dict[bytes, bytes],
         post: Post,
     ) -> None:
-        """Take note of a head, which is known from its second time on."""
+        """Take note of a head with this content, which is known from its second time on: if it is
+        nothing but the lines that were read, each with CR and LF at its end. The parser also passes
+        over lines before the first one, for example."""
         number = hash(head)
         if number not in self._came_once:
             if len(self._came_once) >= MAX_KNOWN_HEADS:
                 self._came_once.clear()
             self._came_once.add(number)
             return
+        if not _is_all_of_it(head, url, headers):
+            return
         if len(self._known) >= MAX_KNOWN_HEADS:
             self._known.clear()
         self._known[head] = KnownHead(url, headers, framing, post)
+
+
+def _is_all_of_it(head: bytes, url: bytes, headers: Headers) -> bool:
+    lines = len(headers) + 2
+    return (
+        head.startswith(b"POST %b HTTP/1.1\r\n" % url)
+        and head.count(b"\r\n") == head.count(b"\n") == lines
+    )

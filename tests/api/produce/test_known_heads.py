@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fencelog.api.produce.known_heads import MAX_KNOWN_HEADS, KnownHeads
 from fencelog.api.produce.post import Post
 from fencelog.broker.names import TopicName
@@ -9,35 +11,59 @@ from fencelog.broker.names import TopicName
 POST = Post(TopicName("ns", "t"), None, None, None, (), None, None)
 
 
-def learn(heads: KnownHeads, head: bytes) -> None:
-    heads.learn(head, b"/url", [], {b"content-length": b"7"}, POST)
+HEADERS = [(b"host", b"a"), (b"content-length", b"7")]
+
+
+def head(path: str) -> bytes:
+    return f"POST /{path} HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n".encode()
+
+
+def learn(heads: KnownHeads, path: str) -> None:
+    heads.learn(head(path), f"/{path}".encode(), HEADERS, dict(HEADERS), POST)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"\r\n\r\n",
+        b"\r\n" + head("a"),
+        head("a") + b"more\r\n\r\n",
+        head("a").replace(b"\r\n", b"\n", 1),
+        head("b"),
+    ],
+)
+def test_more_or_less_than_a_head_is_not_learnt(given: bytes) -> None:
+    heads = KnownHeads()
+    for _ in range(3):
+        heads.learn(given, b"/a", HEADERS, dict(HEADERS), POST)
+    assert heads.find(given) is None
 
 
 def test_a_head_is_known_from_its_second_time_on() -> None:
     heads = KnownHeads()
-    learn(heads, b"a")
-    assert heads.find(b"a") is None
-    learn(heads, b"a")
-    known = heads.find(b"a")
+    learn(heads, "a")
+    assert heads.find(head("a")) is None
+    learn(heads, "a")
+    known = heads.find(head("a"))
     assert known is not None
-    assert (known.url, known.body_bytes, known.post) == (b"/url", 7, POST)
-    assert heads.find(b"b") is None
+    assert (known.url, known.body_bytes, known.post) == (b"/a", 7, POST)
+    assert heads.find(head("b")) is None
 
 
 def test_heads_that_never_come_again_do_not_take_the_place_of_others() -> None:
     heads = KnownHeads()
-    learn(heads, b"a")
-    learn(heads, b"a")
+    learn(heads, "a")
+    learn(heads, "a")
     for number in range(3 * MAX_KNOWN_HEADS):
-        learn(heads, b"%d" % number)
-    assert heads.find(b"a") is not None
+        learn(heads, str(number))
+    assert heads.find(head("a")) is not None
     assert len(heads._came_once) <= MAX_KNOWN_HEADS
 
 
 def test_no_more_heads_are_known_than_the_limit() -> None:
     heads = KnownHeads()
     for number in range(MAX_KNOWN_HEADS + 1):
-        learn(heads, b"%d" % number)
-        learn(heads, b"%d" % number)
+        learn(heads, str(number))
+        learn(heads, str(number))
     assert len(heads._known) <= MAX_KNOWN_HEADS
-    assert heads.find(b"%d" % MAX_KNOWN_HEADS) is not None
+    assert heads.find(head(str(MAX_KNOWN_HEADS))) is not None

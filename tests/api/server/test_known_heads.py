@@ -15,7 +15,7 @@ from fencelog.api.produce.post_paths import PostPaths
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.request import HttpRequest, may_be_direct
 from fencelog.api.server.request_reader import RequestReader
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class Taker:
@@ -88,6 +88,9 @@ REQUESTS = [
     request(b"x", "Expect: 100-continue"),
     request(b"big", f"Fencelog-Header-Big: {'x' * MAX_KNOWN_HEAD_BYTES}"),
     b"\r\n" + request(b"blank line"),
+    b"\r\n\r\n" + request(b"two blank lines"),
+    request(b"LF\r\n\r\n").replace(b"\r\n", b"\n", 4),
+    request(b"folded", "Fencelog-Header-A: b\r\n c"),
     request(b"last", "Connection: close"),
     b"NONSENSE\r\n\r\n",
 ]
@@ -132,6 +135,17 @@ async def test_heads_that_stand_for_more_than_a_post_are_parsed_each_time() -> N
         for _ in range(3):
             taker.reader.feed(request(b"x", *lines))
         assert taker.parsed == 3
+
+
+async def test_blank_lines_before_a_head_are_no_head() -> None:
+    """The parser passes over them, and others may send them before anything else."""
+    heads = KnownHeads()
+    taker, other = Taker(heads), Taker(heads)
+    for _ in range(3):
+        taker.reader.feed(b"\r\n\r\n" + request(b"x" * 15))
+    assert taker.parsed == len(taker.taken) == 3
+    other.reader.feed(b"\r\n\r\nno request, no!")
+    assert [code for code, _ in other.taken] == [ErrorCode.BAD_REQUEST]
 
 
 async def test_what_follows_a_last_request_is_ignored() -> None:

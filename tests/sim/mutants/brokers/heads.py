@@ -5,10 +5,25 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 HEADS = "fencelog.api.server.request_reader"
+KNOWN = "fencelog.api.produce.known_heads"
 
 _REQUESTS = "HTTP.md, requests"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "blank-lines-are-a-head",
+        _REQUESTS,
+        "Blank lines before a post are remembered as its head: whatever follows such lines is "
+        "appended, if it has the same length.",
+        (
+            Edit(
+                KNOWN,
+                "KnownHeads.learn",
+                "        if not _is_all_of_it(head, url, headers):\n            return\n",
+                "",
+            ),
+        ),
+    ),
     Mutant(
         "known-head-with-any-body",
         _REQUESTS,

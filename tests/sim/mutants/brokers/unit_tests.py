@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TESTS = {
     "tests/api/server/test_known_heads.py": (
+        "blank-lines-are-a-head",
         "known-head-with-any-body",
         "known-head-after-the-last-request",
         "known-head-with-an-id",
