@@ -85,8 +85,10 @@ async def run_service(
         async with contextlib.AsyncExitStack() as stack:
             if child:
                 stack.callback((await _watch_stdin(stop)).close)
+            garbage = GarbageCollection(asyncio.get_running_loop().call_soon_threadsafe)
+            stack.callback(garbage.stop)
             running = await stack.enter_async_context(service)
-            GarbageCollection(asyncio.get_running_loop().call_soon_threadsafe).start()
+            garbage.start()
             if child:
                 announce(running.announcement)
             else:

@@ -15,11 +15,13 @@ HEAD_END = b"\r\n\r\n"
 
 MAX_KNOWN_HEADS = 4096
 """The limit of known heads, and of hashes of those that came once: topics times lengths of bodies.
-They take 3 KiB each, and up to MAX_KNOWN_HEAD_BYTES more; beyond the limit the memory starts
-anew."""
+They take 1.3 KiB each as a rule, 12 KiB at most; beyond the limit the memory starts anew."""
 
 MAX_KNOWN_HEAD_BYTES = 2 * KIB
 """The largest of them: programs send some 200 bytes."""
+
+MAX_KNOWN_HEADERS = 32
+"""The most headers that one has."""
 
 
 class KnownHead:
@@ -66,14 +68,15 @@ class KnownHeads:
                 self._came_once.clear()
             self._came_once.add(number)
             return
-        if not _is_all_of_it(head, url, headers):
+        if len(headers) > MAX_KNOWN_HEADERS or not _has_only(head, url, headers):
             return
         if len(self._known) >= MAX_KNOWN_HEADS:
             self._known.clear()
         self._known[head] = KnownHead(url, headers, framing, post)
 
 
-def _is_all_of_it(head: bytes, url: bytes, headers: Headers) -> bool:
+def _has_only(head: bytes, url: bytes, headers: Headers) -> bool:
+    """Tell whether the bytes of a head are its request line, its headers and the empty line."""
     lines = len(headers) + 2
     return (
         head.startswith(b"POST %b HTTP/1.1\r\n" % url)

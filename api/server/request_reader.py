@@ -133,8 +133,9 @@ class RequestReader:
     def _take_known(self, heads: KnownHeads, data: bytes) -> bool:
         """Take what has arrived, if it is one whole post whose head is known; return whether it is.
         The parser, which is between two requests, need not see it."""
+        self._head = b""
         end = data.find(HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(HEAD_END)
-        if end < len(HEAD_END):
+        if end < len(HEAD_END) or not data.startswith(b"POST "):
             return False
         head = data[:end]
         known = heads.find(head)

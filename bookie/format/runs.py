@@ -81,8 +81,8 @@ def merged(runs: Iterable[CachedRun]) -> Iterator[bytes]:
 
 
 def merging(runs: Iterable[CachedRun]) -> Iterator[CachedRun | None]:
-    """Do what ``merged`` does, step by step: yields None after each step that has not completed a
-    run."""
+    """Yield what ``merged`` does, each run with its first and last entry, and None after each step
+    that has completed no run."""
     group: list[CachedRun] = []
     total = size = 0
     following = -1

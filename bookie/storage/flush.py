@@ -6,9 +6,9 @@
 A flush begins when a half is full, or with the interval. The journal goes first so that the index
 never holds more than the journal: replay checks that the journal reaches the index's mark.
 
-Runs are merged on the event loop, a step in each of its turns. On the I/O thread it would be as
-much work, but for its length that thread, and those of other bookies in the process, would take the
-interpreter from the loop again and again, for up to 5 ms each time.
+Runs are merged on the event loop, a step in each of its turns. On the I/O thread the work would be
+the same, but the thread would take the interpreter from the loop for up to 5 ms at a time until it
+ends, and so would those of other bookies in the process.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ class Flusher:
         flushed = self._begun
         if flushed is None:
             return
+        for _ in flushed.runs.merge():
+            await asyncio.sleep(0)
         await self._space.wait()
         if self._is_held:
             raise OSError(ENOSPC, "closed without space on the disk for what is in the journal")
         has_moved = flushed.position != self._storage.checkpoint
         if has_moved or not flushed.is_empty:
             began_s = self._loop.time()
-            for _ in flushed.runs.merge():
-                await asyncio.sleep(0)
             await self._journal.settle(sync=True)
             await self._io_thread.run(lambda: self._storage.store(flushed))
             self._metrics.flush_time.observe(self._loop.time() - began_s)

@@ -16,9 +16,13 @@ from fencelog.ledgers.format.availability import MAX_ENTRY_ID
 from fencelog.ledgers.limits import KIB
 
 _STEP = 256
-"""The work of a step: about a millisecond. An entry is one, and so are _COPIED_BYTES."""
+"""The work after which a step ends, about a millisecond: one for each entry, and one for each
+_COPIED_BYTES."""
 
 _COPIED_BYTES = 4 * KIB
+
+_LEDGERS_LOOKED_AT = 4096
+"""Ledgers after which a step ends although nothing of them is to be merged."""
 
 
 class _LedgerRuns:
@@ -116,14 +120,17 @@ class CacheHalf:
 
     def merge(self) -> Iterator[None]:
         """Merge small adjacent runs of each ledger, step by step: yields after each step. At any
-        time between two steps all entries are here, but nothing may be put or discarded."""
+        time between two steps all entries are here, but nothing may be put or discarded. A ledger's
+        runs are kept beside the merged ones until it is done. ``size`` stays as it is."""
         work = 0
-        for runs in self._ledgers.values():
+        for number, runs in enumerate(self._ledgers.values(), start=1):
             for done in runs.merge():
                 work += done
                 if work >= _STEP:
                     work = 0
                     yield
+            if number % _LEDGERS_LOOKED_AT == 0:
+                yield
 
     def in_order(self) -> Iterator[bytes]:
         """Yield the runs in the order in which they are written: by ledger, then entry."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from fencelog.api.processes.garbage import GarbageCollection
 
 LEAST = 1_000
+IN_USE = 5_000
 YOUNGEST = 0
 
 
@@ -21,14 +23,30 @@ class Topic:
         self.itself = self
 
 
+class Counted:
+    """The interpreter's collector, which does not count the objects that were there before."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        gc.freeze()
+        self._before = gc.get_freeze_count() - IN_USE
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(gc, name)
+
+    def get_freeze_count(self) -> int:
+        return gc.get_freeze_count() - self._before
+
+
 class Process:
     """The process of the test, as one that serves. Its collections are the test's."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Counted) -> None:
+        self.counted = counted
         self.waiting: list[Callable[[], None]] = []
         self.walks = 0
         self.collection = GarbageCollection(
-            self.waiting.append, least_garbage=LEAST, fewest_between_counts=LEAST
+            self.waiting.append, least_garbage=LEAST, fewest_between_counts=30_000
         )
 
     def collect(self, times: int = 1) -> None:
@@ -40,21 +58,18 @@ class Process:
                 self.waiting.pop()()
 
     def collect_until_counted(self) -> None:
-        self.collect(2 + 2 * gc.get_freeze_count() // 20_000)
+        self.collect(2 + self.counted.get_freeze_count() // 20_000)
 
 
 @pytest.fixture
-def process() -> Iterator[Process]:
-    thresholds = gc.get_threshold()
-    process = Process()
-    gc.collect()
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    process = Process(Counted())
+    monkeypatch.setattr("fencelog.api.processes.garbage.gc", process.counted)
     process.collection.start()
     gc.disable()
     yield process
     gc.enable()
-    gc.callbacks.remove(process.collection.on_collection)
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
+    process.collection.stop()
 
 
 def open_topics(count: int) -> list[Topic]:
@@ -63,9 +78,9 @@ def open_topics(count: int) -> list[Topic]:
 
 def test_what_a_collection_has_left_is_set_apart(process: Process) -> None:
     topics = open_topics(500)
-    before = gc.get_freeze_count()
+    before = process.counted.get_freeze_count()
     process.collect()
-    assert gc.get_freeze_count() - before >= len(topics)
+    assert process.counted.get_freeze_count() - before >= len(topics)
     assert not any(isinstance(thing, Topic) for thing in gc.get_objects())
     topic = weakref.ref(topics[0])
     topics.clear()
@@ -84,7 +99,7 @@ def test_garbage_among_new_objects_is_found(process: Process) -> None:
 def test_garbage_that_was_set_apart_is_found_when_it_may_be_more_than_the_rest(
     process: Process,
 ) -> None:
-    in_use = gc.get_freeze_count()
+    in_use = process.counted.get_freeze_count()
     kept = open_topics(100)
     topics = open_topics(in_use + in_use // 4)
     closed = weakref.ref(topics[0])
@@ -94,12 +109,12 @@ def test_garbage_that_was_set_apart_is_found_when_it_may_be_more_than_the_rest(
     process.collect_until_counted()
     assert process.walks == 1
     assert closed() is None
-    assert gc.get_freeze_count() < in_use + in_use // 4
+    assert process.counted.get_freeze_count() < in_use + in_use // 4
     assert len(kept) == 100
 
 
 def test_more_objects_in_use_are_walked_once(process: Process) -> None:
-    topics = open_topics(gc.get_freeze_count() * 5 // 4)
+    topics = open_topics(process.counted.get_freeze_count() * 5 // 4)
     process.collect()
     process.collect_until_counted()
     process.collect_until_counted()
@@ -111,7 +126,7 @@ def test_objects_that_are_freed_by_their_counts_do_not_make_all_be_walked(
     process: Process,
 ) -> None:
     """A cache's, for example, which come and go."""
-    in_use = gc.get_freeze_count()
+    in_use = process.counted.get_freeze_count()
     for _ in range(5):
         cached = [[number] for number in range(in_use // 2)]
         process.collect()
@@ -121,9 +136,19 @@ def test_objects_that_are_freed_by_their_counts_do_not_make_all_be_walked(
 
 
 def test_a_walk_that_has_not_begun_is_not_asked_for_again(process: Process) -> None:
-    topics = open_topics(gc.get_freeze_count() * 5)
+    topics = open_topics(process.counted.get_freeze_count() * 5)
     for _ in range(2):
-        for _ in range(2 + 3 * gc.get_freeze_count() // 20_000):
+        for _ in range(2 + process.counted.get_freeze_count() // 20_000):
             gc.collect(YOUNGEST)
     assert len(process.waiting) == 1
     assert len(topics) > LEAST
+
+
+def test_the_end_leaves_the_collector_as_it_was() -> None:
+    thresholds, callbacks = gc.get_threshold(), [*gc.callbacks]
+    collection = GarbageCollection(lambda _: None)
+    collection.start()
+    assert gc.get_threshold() != thresholds
+    collection.stop()
+    assert (gc.get_threshold(), gc.callbacks) == (thresholds, callbacks)
+    assert gc.get_freeze_count() == 0

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.api.produce.known_heads import MAX_KNOWN_HEADS, KnownHeads
+from fencelog.api.produce.known_heads import (
+    MAX_KNOWN_HEADERS,
+    MAX_KNOWN_HEADS,
+    KnownHeads,
+)
 from fencelog.api.produce.post import Post
 from fencelog.broker.names import TopicName
 
@@ -37,6 +41,17 @@ def test_more_or_less_than_a_head_is_not_learnt(given: bytes) -> None:
     for _ in range(3):
         heads.learn(given, b"/a", HEADERS, dict(HEADERS), POST)
     assert heads.find(given) is None
+
+
+def test_a_head_of_many_headers_is_not_learnt() -> None:
+    """Each takes more memory than its bytes."""
+    heads = KnownHeads()
+    lines = [b"POST /a HTTP/1.1", *[b"A: b"] * MAX_KNOWN_HEADERS, b"Content-Length: 7", b"", b""]
+    headers = [(b"a", b"b")] * MAX_KNOWN_HEADERS + HEADERS[1:]
+    for _ in range(3):
+        heads.learn(b"\r\n".join(lines), b"/a", headers, dict(headers), POST)
+        heads.learn(b"\r\n".join(lines[:-3] + lines[-2:]), b"/a", headers[:-1], dict(HEADERS), POST)
+    assert [len(known.headers) for known in heads._known.values()] == [MAX_KNOWN_HEADERS]
 
 
 def test_a_head_is_known_from_its_second_time_on() -> None:

@@ -19,9 +19,10 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 KNOWN,
                 "KnownHeads.learn",
-                "        if not _is_all_of_it(head, url, headers):\n            return\n",
+                " or not _has_only(head, url, headers)",
                 "",
             ),
+            Edit(HEADS, "RequestReader._take_known", ' or not data.startswith(b"POST ")', ""),
         ),
     ),
     Mutant(
