@@ -111,6 +111,26 @@ FORMATS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "held-back-before-merging-alone",
+        "MAINTENANCE.md: full disks",
+        "A flush that has begun to merge writes although there is no space any more.",
+        (
+            Edit(
+                "fencelog.bookie.storage.flush",
+                "Flusher._carry_out",
+                "        for _ in flushed.runs.merge():\n"
+                "            await asyncio.sleep(0)\n"
+                "        await self._space.wait()\n"
+                "        if self._is_held:\n"
+                '            raise OSError(ENOSPC, "closed without space on the disk for what is in'
+                ' the journal")\n',
+                "        await self._space.wait()\n"
+                "        for _ in flushed.runs.merge():\n"
+                "            await asyncio.sleep(0)\n",
+            ),
+        ),
+    ),
+    Mutant(
         "merged-run-ends-early",
         "STORAGE.md: flush",
         "The last entry of a merged run is taken to be that of its first part.",

@@ -175,6 +175,7 @@ TESTS = {
         "removed-though-the-index-failed",
     ),
     "tests/bookie/storage/test_flush.py": (
+        "held-back-before-merging-alone",
         "cache-freed-before-the-index",
         "journals-stay",
         "entry-log-not-synced",
