@@ -146,6 +146,25 @@ async def test_requests_that_are_not_sampled_have_none(
     assert exporter.get_finished_spans() == ()
 
 
+async def test_each_of_equal_requests_may_be_sampled(
+    spans: OtelSpans, exporter: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    """A head that is known from before says nothing of that."""
+    host = Chance(0.9)
+    token = process_spans.set(RequestSpans(spans, host, 0.5))
+    config = StandaloneConfig(tmp_path, "127.0.0.1:0", record_events=False)
+    async with standalone(config) as service:
+        process_spans.reset(token)
+        async with http_client(service.announcement["http"]) as client:
+            assert (await client.put(TOPIC)).status_code == 201
+            for number in range(6):
+                if number == 4:
+                    host._fraction = 0.1
+                answer = await client.post(f"{TOPIC}/messages", content=b"x")
+                assert answer.status_code == 201
+    assert names(exporter.get_finished_spans())["POST"] == 2
+
+
 async def test_a_failure_is_an_error_of_its_span(
     client: httpx.AsyncClient, exporter: InMemorySpanExporter
 ) -> None:

@@ -11,6 +11,19 @@ _REQUESTS = "HTTP.md, requests"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "known-head-is-never-sampled",
+        "LOGS.md: traces",
+        "Requests with a known head have no spans.",
+        (
+            Edit(
+                "fencelog.api.server.http_protocol",
+                "HttpProtocol.connection_made",
+                " if self._app.request_spans is None else None",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "blank-lines-are-a-head",
         _REQUESTS,
         "Blank lines before a post are remembered as its head: whatever follows such lines is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TESTS = {
+    "tests/api/http/test_request_spans.py": ("known-head-is-never-sampled",),
     "tests/api/server/test_known_heads.py": (
         "blank-lines-are-a-head",
         "known-head-with-any-body",
