@@ -231,10 +231,9 @@ class RequestReader:
             request.current = framed_request(self._framing)
         self._receiver.take_head(request)
         head, self._head = self._head, b""
-        has_id = request.current is not None
-        if head and self._heads is not None and request.post is not None and not has_id:
-            content = request.url, request.headers, request.framing, request.post
-            self._heads.learn(head, *content)
+        heads, post, has_id = self._heads, request.post, request.current is not None
+        if head and heads is not None and post is not None and not has_id:
+            heads.learn(head, request.url, request.headers, request.framing, post)
 
     def on_body(self, body: bytes) -> None:
         self._had_body = True
