@@ -188,6 +188,7 @@ class _Healing:
         status = {
             "process_id": self._process_id,
             "started_us": self._started_us,
+            "updated_us": self._host.now_us(),
             "is_auditor": self.election.is_leader,
             "worker": self.worker.status(),
         }

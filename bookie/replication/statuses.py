@@ -1,7 +1,7 @@
 """The states that the processes of autorecovery publish, for people and metrics.
 
-``/autorecovery/{process_id}`` is an ephemeral node, as stale as the pause between two updates.
-Nothing is decided by it.
+``/autorecovery/{process_id}`` is an ephemeral node, as stale as its ``updated_us`` says. Nothing is
+decided by it.
 """
 
 from __future__ import annotations

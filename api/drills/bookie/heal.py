@@ -27,6 +27,7 @@ from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.bookie.repair.core import wanted_ranges
 from fencelog.bookie.replication.statuses import read_statuses
 from fencelog.bookie.replication.store import UnderReplicatedLedgers
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 
 SESSION_MS = 2000
@@ -220,9 +221,18 @@ async def _copied_bytes(drill: BookieDrill) -> int:
 
 
 async def statuses_of(drill: BookieDrill) -> list[dict[str, Any]]:
-    """Return the states of all processes of self-healing, as they are now."""
-    await anyio.sleep(6)  # longer than they wait before they publish
-    return await read_statuses(drill.store)
+    """Return the states of all processes of self-healing as of now or later. Raises
+    FencelogError(INTERNAL) when one publishes no more."""
+    asked_us, statuses = SystemHost().now_us(), list[dict[str, Any]]()
+
+    async def are_new() -> bool:
+        statuses[:] = await read_statuses(drill.store)
+        published = [status["updated_us"] for status in statuses]
+        return len(published) == len(drill.cluster.healers) and min(published) >= asked_us
+
+    if not await until(are_new):
+        raise FencelogError(ErrorCode.INTERNAL, f"no new state of self-healing: {statuses}")
+    return statuses
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> bool:

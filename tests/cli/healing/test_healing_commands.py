@@ -184,6 +184,7 @@ def test_a_service_says_the_same_over_http(service: str, topic: str) -> None:
     assert said("autorecovery", "on")["is_enabled"] is True
     (process,) = said("autorecovery", "status")["processes"]
     assert process["process_id"] == "standalone"
+    assert process["updated_us"] >= process["started_us"]
     for _ in range(100):  # it says so soon after its election
         if process["is_auditor"]:
             break
