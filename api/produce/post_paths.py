@@ -18,7 +18,7 @@ class PostPaths:
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
-        self.known_heads = KnownHeads()
+        self.known_heads = KnownHeads(self.single_post)
         self._topics: dict[bytes, TopicName | None] = {}
 
     def single_post(self, url: bytes, headers: RawHeaders) -> Post | None:

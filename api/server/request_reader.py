@@ -10,10 +10,22 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from fencelog.api.http.request_ids import REQUEST_ID, framed_request
 from fencelog.api.http.request_spans import TRACEPARENT_HEADER
-from fencelog.api.produce.known_heads import HEAD_END, MAX_KNOWN_HEAD_BYTES, KnownHeads
+from fencelog.api.produce.known_heads import (
+    HEAD_END,
+    MAX_KNOWN_HEAD_BYTES,
+    HeadForm,
+    KnownHead,
+    KnownHeads,
+)
 from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
 from fencelog.api.server.connections import Connections
-from fencelog.api.server.limits import BODY_S, BODY_STALL_S, HEAD_S, MAX_HEAD_BYTES
+from fencelog.api.server.limits import (
+    BODY_S,
+    BODY_STALL_S,
+    HEAD_S,
+    MAX_DIRECT_BODY_BYTES,
+    MAX_HEAD_BYTES,
+)
 from fencelog.api.server.origins_core import ORIGIN_HEADERS
 from fencelog.api.server.request import Headers, HttpRequest, check_framing
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -35,6 +47,9 @@ _FRAMING = frozenset(
 )
 """The headers that say how a request is to be received and passed on, and whether it may be; and
 its id and trace."""
+
+MAX_FORMS = 4
+"""The forms of heads that a connection remembers: posts with and without a key, for example."""
 
 _HEAD_TOO_LARGE = FencelogError(
     ErrorCode.HEAD_TOO_LARGE, f"the head is larger than {MAX_HEAD_BYTES} bytes"
@@ -84,6 +99,8 @@ class RequestReader:
         self._heads = heads
         self._head = b""
         """The head at the beginning of what is being parsed, if it may become known."""
+        self._forms: list[HeadForm] = []
+        """The forms of heads that came here, the last one first."""
         self._parser = httptools.HttpRequestParser(self)
         # A client may send more after ``Connection: close``; it is ignored, not an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -138,8 +155,9 @@ class RequestReader:
         if end < len(HEAD_END) or not data.startswith(b"POST "):
             return False
         head = data[:end]
-        known = heads.find(head)
-        if known is None or len(data) - end != known.body_bytes or self._has_ended:
+        known = None if self._has_ended else heads.find(head) or self._read_by_form(heads, head)
+        body_bytes = len(data) - end
+        if known is None or body_bytes != known.body_bytes or body_bytes > MAX_DIRECT_BODY_BYTES:
             self._head = head
             return False
         self._url = known.url
@@ -149,6 +167,18 @@ class RequestReader:
         request.is_received = True
         self._receiver.take_request(request)
         return True
+
+    def _read_by_form(self, heads: KnownHeads, head: bytes) -> KnownHead | None:
+        """Read a head that has one of the forms that this connection has had lately."""
+        forms = self._forms
+        for form in forms:
+            known = heads.read(head, form)
+            if known is not None:
+                if form is not forms[0]:
+                    forms.remove(form)
+                    forms.insert(0, form)
+                return known
+        return None
 
     def overdue(self, now_s: float) -> FencelogError | None:
         """Return the error for a request that arrives too slowly."""
@@ -233,7 +263,9 @@ class RequestReader:
         head, self._head = self._head, b""
         heads, post, has_id = self._heads, request.post, request.current is not None
         if head and heads is not None and post is not None and not has_id:
-            heads.learn(head, request.url, request.headers, request.framing, post)
+            form = heads.learn(head, request.url, request.headers, request.framing, post)
+            if form is not None and form not in self._forms:
+                self._forms = [form, *self._forms[: MAX_FORMS - 1]]
 
     def on_body(self, body: bytes) -> None:
         self._had_body = True

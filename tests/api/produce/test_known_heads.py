@@ -7,12 +7,17 @@ import pytest
 from fencelog.api.produce.known_heads import (
     MAX_KNOWN_HEADERS,
     MAX_KNOWN_HEADS,
+    Headers,
     KnownHeads,
 )
 from fencelog.api.produce.post import Post
 from fencelog.broker.names import TopicName
 
 POST = Post(TopicName("ns", "t"), None, None, None, (), None, None)
+
+
+def no_post(url: bytes, headers: Headers) -> None:
+    """Read no head by its shape."""
 
 
 HEADERS = [(b"host", b"a"), (b"content-length", b"7")]
@@ -37,7 +42,7 @@ def learn(heads: KnownHeads, path: str) -> None:
     ],
 )
 def test_more_or_less_than_a_head_is_not_learnt(given: bytes) -> None:
-    heads = KnownHeads()
+    heads = KnownHeads(no_post)
     for _ in range(3):
         heads.learn(given, b"/a", HEADERS, dict(HEADERS), POST)
     assert heads.find(given) is None
@@ -45,7 +50,7 @@ def test_more_or_less_than_a_head_is_not_learnt(given: bytes) -> None:
 
 def test_a_head_of_many_headers_is_not_learnt() -> None:
     """Each takes more memory than its bytes."""
-    heads = KnownHeads()
+    heads = KnownHeads(no_post)
     lines = [b"POST /a HTTP/1.1", *[b"A: b"] * MAX_KNOWN_HEADERS, b"Content-Length: 7", b"", b""]
     headers = [(b"a", b"b")] * MAX_KNOWN_HEADERS + HEADERS[1:]
     for _ in range(3):
@@ -55,7 +60,7 @@ def test_a_head_of_many_headers_is_not_learnt() -> None:
 
 
 def test_a_head_is_known_from_its_second_time_on() -> None:
-    heads = KnownHeads()
+    heads = KnownHeads(no_post)
     learn(heads, "a")
     assert heads.find(head("a")) is None
     learn(heads, "a")
@@ -66,7 +71,7 @@ def test_a_head_is_known_from_its_second_time_on() -> None:
 
 
 def test_heads_that_never_come_again_do_not_take_the_place_of_others() -> None:
-    heads = KnownHeads()
+    heads = KnownHeads(no_post)
     learn(heads, "a")
     learn(heads, "a")
     for number in range(3 * MAX_KNOWN_HEADS):
@@ -76,7 +81,7 @@ def test_heads_that_never_come_again_do_not_take_the_place_of_others() -> None:
 
 
 def test_no_more_heads_are_known_than_the_limit() -> None:
-    heads = KnownHeads()
+    heads = KnownHeads(no_post)
     for number in range(MAX_KNOWN_HEADS + 1):
         learn(heads, str(number))
         learn(heads, str(number))

@@ -18,6 +18,10 @@ from fencelog.api.server.request_reader import RequestReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
+def known_heads() -> KnownHeads:
+    return PostPaths(Targets()).known_heads
+
+
 class Taker:
     """A connection that answers nothing, and notes what it was to answer."""
 
@@ -104,7 +108,7 @@ async def test_known_heads_change_nothing_of_what_is_taken(
     requests: list[bytes], cuts: list[int]
 ) -> None:
     """Pieces end between requests, or anywhere."""
-    parsing, knowing = Taker(None), Taker(KnownHeads())
+    parsing, knowing = Taker(None), Taker(known_heads())
     data = b"".join(requests)
     whole = [*requests, *requests]
     pieces, at = list[bytes](), 0
@@ -120,7 +124,7 @@ async def test_known_heads_change_nothing_of_what_is_taken(
 
 
 async def test_a_head_is_parsed_twice_and_then_known_to_all_connections() -> None:
-    heads = KnownHeads()
+    heads = known_heads()
     first, second = Taker(heads), Taker(heads)
     for body in (b"1", b"2", b"3", b"4"):
         first.reader.feed(request(body))
@@ -131,7 +135,7 @@ async def test_a_head_is_parsed_twice_and_then_known_to_all_connections() -> Non
 
 async def test_heads_that_stand_for_more_than_a_post_are_parsed_each_time() -> None:
     for lines in (("X-Request-Id: r",), ("Expect: 100-continue",), ("Origin: http://a",)):
-        taker = Taker(KnownHeads())
+        taker = Taker(known_heads())
         for _ in range(3):
             taker.reader.feed(request(b"x", *lines))
         assert taker.parsed == 3
@@ -139,7 +143,7 @@ async def test_heads_that_stand_for_more_than_a_post_are_parsed_each_time() -> N
 
 async def test_blank_lines_before_a_head_are_no_head() -> None:
     """The parser passes over them, and others may send them before anything else."""
-    heads = KnownHeads()
+    heads = known_heads()
     taker, other = Taker(heads), Taker(heads)
     for _ in range(3):
         taker.reader.feed(b"\r\n\r\n" + request(b"x" * 15))
@@ -149,7 +153,7 @@ async def test_blank_lines_before_a_head_are_no_head() -> None:
 
 
 async def test_what_follows_a_last_request_is_ignored() -> None:
-    taker = Taker(KnownHeads())
+    taker = Taker(known_heads())
     for _ in range(3):
         taker.reader.feed(request(b"x"))
     taker.reader.feed(request(b"x", "Connection: close"))
@@ -158,7 +162,7 @@ async def test_what_follows_a_last_request_is_ignored() -> None:
 
 
 async def test_after_a_refusal_nothing_is_taken() -> None:
-    taker = Taker(KnownHeads())
+    taker = Taker(known_heads())
     for _ in range(3):
         taker.reader.feed(request(b"x"))
     taker.reader.end()
