@@ -67,12 +67,13 @@ class HeadForm:
     """The form of heads that have the same headers in the same order, and the same values of those
     that say how a request is received; URL, length of the body and all other values differ."""
 
-    __slots__ = ("_framing", "_names", "_pattern")
+    __slots__ = ("_framing", "_names", "_pattern", "_varied")
 
     def __init__(self, pattern: bytes, names: list[bytes], framing: dict[bytes, bytes]) -> None:
         self._pattern = re.compile(pattern)
         self._names = names
         self._framing = framing
+        self._varied = [(name, names.index(name)) for name in _VARIED.intersection(names)]
 
     def read(self, head: bytes, read_post: ReadPost) -> KnownHead | None:
         """Return the content of a head of this form; None: it has another one, or is that of no
@@ -86,9 +87,8 @@ class HeadForm:
         if post is None:
             return None
         framing = self._framing.copy()
-        for header in headers:
-            if header[0] in _VARIED:
-                framing[header[0]] = header[1]
+        for name, index in self._varied:
+            framing[name] = values[index]
         return KnownHead(url, headers, framing, post)
 
 

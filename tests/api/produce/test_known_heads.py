@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fencelog.api.produce.known_heads import (
+    MAX_KNOWN_FORMS,
     MAX_KNOWN_HEADERS,
     MAX_KNOWN_HEADS,
     Headers,
+    HeadForm,
     KnownHeads,
 )
 from fencelog.api.produce.post import Post
@@ -46,6 +48,89 @@ def test_more_or_less_than_a_head_is_not_learnt(given: bytes) -> None:
     for _ in range(3):
         heads.learn(given, b"/a", HEADERS, dict(HEADERS), POST)
     assert heads.find(given) is None
+
+
+SEQ = (b"producer-seq", b"7")
+
+
+def varied(*lines: bytes) -> bytes:
+    return b"\r\n".join([b"POST /a?b=c HTTP/1.1", *lines, b"Content-Length: 7", b"", b""])
+
+
+def learn_form(heads: KnownHeads, head: bytes, headers: Headers) -> HeadForm | None:
+    framing = {name: value for name, value in headers if name in (b"host", b"content-length")}
+    return heads.learn(head, b"/a?b=c", headers, framing, POST)
+
+
+def test_a_form_is_known_from_its_second_time_on() -> None:
+    heads = KnownHeads(lambda _url, _headers: POST)
+    headers = [*HEADERS[:1], SEQ, *HEADERS[1:]]
+    heads_of = [varied(b"Host: a", b"Producer-Seq: %d" % number) for number in range(3)]
+    assert learn_form(heads, heads_of[0], [(n, v.replace(b"7", b"0")) for n, v in headers]) is None
+    form = learn_form(heads, varied(b"Host: a", b"Producer-Seq: 7"), headers)
+    assert form is not None
+    known = heads.read(heads_of[2], form)
+    assert known is not None
+    assert known.headers == [HEADERS[0], (b"producer-seq", b"2"), HEADERS[1]]
+    assert (known.url, known.body_bytes, known.framing) == (b"/a?b=c", 7, dict(HEADERS))
+    assert heads.find(heads_of[2]) is None
+    assert heads.read(heads_of[2], form) is not None
+    assert heads.find(heads_of[2]) is not None, "from its second time on, like any other"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Producer-Seq: 7\t",
+        b"Producer-Seq: 7 ",
+        b"Producer-Seq:  7",
+        b"Producer-Seq:7",
+        b"Producer-Seq: ",
+        b"Producer-Seq: \x80",
+        b"Producer-Seq: 7\r",
+        b"Producer-Seq : 7",
+        b"Producer-Id: 7",
+        b"Producer-Seq: 7\r\nProducer-Seq: 7",
+        b"Producer-Seq: 7\r\n 8",
+    ],
+)
+def test_lines_that_are_not_plain_are_left_to_the_parser(line: bytes) -> None:
+    heads = KnownHeads(lambda _url, _headers: POST)
+    headers = [HEADERS[0], SEQ, HEADERS[1]]
+    for _ in range(2):
+        form = learn_form(heads, varied(b"Host: a", b"Producer-Seq: 7"), headers)
+    assert form is not None
+    assert heads.read(varied(b"Host: a", b"Producer-Seq: 8"), form) is not None
+    assert heads.read(varied(b"Host: a", line), form) is None
+    assert heads.read(varied(b"Host: b", b"Producer-Seq: 7"), form) is None
+
+
+def test_what_is_no_post_is_left_to_the_parser() -> None:
+    found: list[Post | None] = [POST]
+    heads = KnownHeads(lambda _url, _headers: found[0])
+    for _ in range(2):
+        form = learn_form(heads, varied(b"Host: a"), HEADERS)
+    assert form is not None
+    found[0] = None
+    assert heads.read(varied(b"Host: a"), form) is None
+
+
+def test_a_trace_that_is_given_twice_has_no_form() -> None:
+    heads = KnownHeads(lambda _url, _headers: POST)
+    trace = (b"traceparent", b"x")
+    headers = [HEADERS[0], trace, trace, HEADERS[1]]
+    lines = varied(b"Host: a", b"traceparent: x", b"traceparent: x")
+    assert [learn_form(heads, lines, headers) for _ in range(3)] == [None] * 3
+
+
+def test_no_more_forms_are_known_than_the_limit() -> None:
+    heads = KnownHeads(lambda _url, _headers: POST)
+    for number in range(MAX_KNOWN_FORMS + 1):
+        headers = [(b"x-%d" % number, b"x"), HEADERS[1]]
+        for _ in range(2):
+            form = learn_form(heads, varied(b"X-%d: x" % number), headers)
+        assert form is not None
+    assert len(heads._forms) == 1
 
 
 def test_a_head_of_many_headers_is_not_learnt() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -13,8 +15,9 @@ from fencelog.api.http.targets import Targets
 from fencelog.api.produce.known_heads import MAX_KNOWN_HEAD_BYTES, KnownHeads
 from fencelog.api.produce.post_paths import PostPaths
 from fencelog.api.server.connections import Connections
+from fencelog.api.server.limits import MAX_DIRECT_BODY_BYTES
 from fencelog.api.server.request import HttpRequest, may_be_direct
-from fencelog.api.server.request_reader import RequestReader
+from fencelog.api.server.request_reader import MAX_FORMS, RequestReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -121,6 +124,101 @@ async def test_known_heads_change_nothing_of_what_is_taken(
     assert knowing.taken == parsing.taken
     assert knowing.reader.is_in_message == parsing.reader.is_in_message
     assert knowing.reader.url == parsing.reader.url
+
+
+NAMES = (
+    *("Fencelog-Key", "Fencelog-Header-A", "Producer-Id", "Producer-Seq", "traceparent", "X-Other"),
+    *("Connection", "Proxy-Connection", "Content-Type", "Content-Length", "Prefer", "User-Agent"),
+)
+PLAIN = {"Connection": "keep-alive", "Proxy-Connection": "keep-alive", "Producer-Seq": "1"}
+VALUES = st.one_of(
+    st.sampled_from(("7", "close", "keep-alive", "upgrade", "a b", " a", "a ", "", "a\tb", "5, 5")),
+    st.text(st.characters(max_codepoint=255), max_size=5),
+    st.text(st.sampled_from("a7 \r\n\t\0\x7f\x80:"), max_size=4),
+)
+
+
+def post_of(names: Sequence[str], values: Mapping[str, str], path: str = PATH) -> bytes:
+    """Return a post of five bytes with these headers, in their order."""
+    lines = [f"{name}: {values.get(name, PLAIN.get(name, 'plain'))}" for name in names]
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: a", *lines, "", "seven"]).encode("latin-1")
+
+
+@given(
+    st.lists(st.sampled_from(NAMES), unique=True, max_size=6).flatmap(st.permutations),
+    st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=2),
+    st.sampled_from(
+        (PATH, f"{PATH}?key=a", f"{PATH}?key=a#b", "/v1/topics/ns/u/messages", "/", "*")
+    ),
+)
+async def test_known_forms_change_nothing_of_what_is_taken(
+    names: list[str], values: dict[str, str], path: str
+) -> None:
+    names = [name for name in names if name != "Content-Length"]
+    names.insert(len(names) // 2, "Content-Length")
+    parsing, knowing = Taker(None), Taker(known_heads())
+    given = {"Content-Length": "5"} | values
+    usual = post_of(names, {"Content-Length": "5"})
+    for piece in (usual, usual, post_of(names, given), post_of(names, given, path), usual):
+        for taker in (parsing, knowing):
+            taker.reader.feed(piece)
+    assert knowing.taken == parsing.taken
+    assert knowing.reader.is_in_message == parsing.reader.is_in_message
+
+
+async def test_a_head_of_a_known_form_is_not_parsed() -> None:
+    heads = known_heads()
+    first, second = Taker(heads), Taker(heads)
+    for number in range(5):
+        key = f"Fencelog-Key: {number}"
+        first.reader.feed(request(b"x" * number, key, f"traceparent: 00-{number}-b-01"))
+    assert (first.parsed, len(first.taken)) == (2, 5)
+    for number in range(3):
+        key = f"Fencelog-Key: of another {number}"
+        second.reader.feed(request(b"", key, "traceparent: 00-a-b-00"))
+    assert (second.parsed, len(second.taken)) == (1, 3)
+
+
+async def test_a_connection_remembers_a_few_forms() -> None:
+    """Posts with a key, and without one, need not be parsed in turn."""
+    *some, last = [f"Fencelog-Header-{number}: x" for number in range(MAX_FORMS + 1)]
+    taker = Taker(known_heads())
+
+    def parsed_of(lines: Sequence[str]) -> int:
+        before = taker.parsed
+        for line in lines:
+            taker.reader.feed(request(b"x" * len(taker.taken), line))
+        return taker.parsed - before
+
+    assert [parsed_of(some) for _ in range(3)] == [MAX_FORMS, MAX_FORMS, 0]
+    assert parsed_of([last] * 3) == 2
+    assert parsed_of(some[1:]) == 0
+    assert parsed_of(some[:1]) == 1
+    assert parsed_of(some) == 0
+    assert parsed_of([last]) == 1
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        request(b"x", "Fencelog-Key: a", "Proxy-Connection: close"),
+        request(b"x" * MAX_DIRECT_BODY_BYTES + b"x", "Fencelog-Key: a", "Proxy-Connection: x"),
+        request(b"x", "Fencelog-Key: a", "Proxy-Connection: x") + b"more",
+        request(b"x", "Fencelog-Key: a", "Proxy-Connection: x").replace(b"Host: a", b"Host: b"),
+    ],
+    ids=["last of its connection", "large body", "more than one", "another host"],
+)
+async def test_what_is_more_than_a_post_of_a_known_form_is_parsed(piece: bytes) -> None:
+    parsing, knowing = Taker(None), Taker(known_heads())
+    for number in range(4):
+        for taker in (parsing, knowing):
+            key = f"Fencelog-Key: {number}"
+            taker.reader.feed(request(b"", key, "Proxy-Connection: x"))
+    assert knowing.parsed == 2
+    for taker in (parsing, knowing):
+        taker.reader.feed(piece)
+    assert knowing.parsed == 3
+    assert knowing.taken == parsing.taken
 
 
 async def test_a_head_is_parsed_twice_and_then_known_to_all_connections() -> None:

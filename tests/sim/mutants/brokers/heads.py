@@ -42,7 +42,51 @@ MUTANTS: tuple[Mutant, ...] = (
         "known-head-with-any-body",
         _REQUESTS,
         "A post whose head is known has all that came with it as its body, also the next request.",
-        (Edit(HEADS, "RequestReader._take_known", "len(data) - end != known.body_bytes", "False"),),
+        (Edit(HEADS, "RequestReader._take_known", "body_bytes != known.body_bytes", "False"),),
+    ),
+    Mutant(
+        "known-form-of-the-last-request",
+        _REQUESTS,
+        "A post that ends its connection by Proxy-Connection is taken as one that does not.",
+        (Edit(KNOWN, "KnownHeads._form_of", "name == _OF_CONNECTION or ", ""),),
+    ),
+    Mutant(
+        "known-form-of-any-framing",
+        _REQUESTS,
+        "A post to another host, which is to be refused, is taken if its form is known.",
+        (Edit(KNOWN, "KnownHeads._form_of", "kind = re.escape(value)", "pass"),),
+    ),
+    Mutant(
+        "known-form-with-any-bytes",
+        _REQUESTS,
+        "Bytes that no header may have get into a message.",
+        (Edit(KNOWN, "KnownHeads._form_of", "else _VALUE", 'else rb"[^\\r]*+"'),),
+    ),
+    Mutant(
+        "known-form-with-a-large-body",
+        _REQUESTS,
+        "Large bodies are not counted with all others that arrive, if their form is known.",
+        (
+            Edit(
+                HEADS,
+                "RequestReader._take_known",
+                " or body_bytes > MAX_DIRECT_BODY_BYTES",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "known-head-after-a-refusal",
+        _REQUESTS,
+        "A post that follows a request that was refused is appended if its head is known.",
+        (
+            Edit(
+                HEADS,
+                "RequestReader._take_known",
+                "None if self._has_ended else ",
+                "",
+            ),
+        ),
     ),
     Mutant(
         "known-head-after-the-last-request",

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 TESTS = {
     "tests/api/http/test_request_spans.py": ("known-head-is-never-sampled",),
+    "tests/api/produce/test_known_heads.py": ("known-form-with-any-bytes",),
     "tests/api/server/test_known_heads.py": (
+        "known-form-of-the-last-request",
+        "known-form-of-any-framing",
+        "known-form-with-a-large-body",
+        "known-head-after-a-refusal",
         "blank-lines-are-a-head",
         "known-head-with-any-body",
         "known-head-after-the-last-request",
