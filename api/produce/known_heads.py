@@ -4,7 +4,7 @@ again.
 Producers send the same few heads, byte for byte (one for each topic and length of body), or heads
 of one form, in which a key, a number or a trace differs. To parse a head is a quarter of an append.
 One that came before is not read again, and one of a known form is read by a single regular
-expression. That takes less than the parser does, never more: what it does not take is parsed.
+expression, which matches no head that the parser would refuse; what it does not match is parsed.
 """
 
 from __future__ import annotations
@@ -110,10 +110,14 @@ class KnownHeads:
 
     def read(self, head: bytes, form: HeadForm) -> KnownHead | None:
         """Return the content of a head, if it has this form and is that of a post."""
-        found = form.read(head, self._read_post)
-        if found is not None and self._came_before(head):
-            self._keep(head, found)
-        return found
+        return form.read(head, self._read_post)
+
+    def note(self, head: bytes, known: KnownHead) -> None:
+        """Take note of a head that was read by its form, as ``learn`` does."""
+        if self._came_before(head):
+            if len(self._known) >= MAX_KNOWN_HEADS:
+                self._known.clear()
+            self._known[head] = known
 
     def learn(
         self,
@@ -129,8 +133,7 @@ class KnownHeads:
         end. The parser also passes over lines before the first one, for example."""
         if len(headers) > MAX_KNOWN_HEADERS or not _has_only(head, url, headers):
             return None
-        if self._came_before(head):
-            self._keep(head, KnownHead(url, headers, framing, post))
+        self.note(head, KnownHead(url, headers, framing, post))
         return self._form_of(head, headers, framing)
 
     def _came_before(self, head: bytes) -> bool:
@@ -141,11 +144,6 @@ class KnownHeads:
             self._came_once.clear()
         self._came_once.add(number)
         return False
-
-    def _keep(self, head: bytes, known: KnownHead) -> None:
-        if len(self._known) >= MAX_KNOWN_HEADS:
-            self._known.clear()
-        self._known[head] = known
 
     def _form_of(
         self, head: bytes, headers: Headers, framing: dict[bytes, bytes]

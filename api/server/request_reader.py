@@ -152,14 +152,16 @@ class RequestReader:
         The parser, which is between two requests, need not see it."""
         self._head = b""
         end = data.find(HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(HEAD_END)
-        if end < len(HEAD_END) or not data.startswith(b"POST "):
+        if self._has_ended or end < len(HEAD_END) or not data.startswith(b"POST "):
             return False
-        head = data[:end]
-        known = None if self._has_ended else heads.find(head) or self._read_by_form(heads, head)
-        body_bytes = len(data) - end
+        head, body_bytes = data[:end], len(data) - end
+        found = heads.find(head)
+        known = found or self._read_by_form(heads, head)
         if known is None or body_bytes != known.body_bytes or body_bytes > MAX_DIRECT_BODY_BYTES:
             self._head = head
             return False
+        if found is None:
+            heads.note(head, known)
         self._url = known.url
         request = HttpRequest(b"POST", known.url, known.headers, known.framing, True)
         request.post = known.post

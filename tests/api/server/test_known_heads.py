@@ -198,6 +198,18 @@ async def test_a_connection_remembers_a_few_forms() -> None:
     assert parsed_of([last]) == 1
 
 
+async def test_heads_whose_bodies_come_later_do_not_take_the_place_of_others() -> None:
+    heads = known_heads()
+    taker = Taker(heads)
+    for number in range(4):
+        head, _, _ = request(b"body", f"Fencelog-Key: {number}").rpartition(b"body")
+        for piece in (head + b"bo", b"dy"):
+            taker.reader.feed(piece)
+    assert (taker.parsed, len(taker.taken)) == (4, 4)
+    assert len(heads._forms) == 1
+    assert not heads._known
+
+
 @pytest.mark.parametrize(
     "piece",
     [

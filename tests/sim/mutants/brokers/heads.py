@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 HEADS,
                 "RequestReader._take_known",
-                "None if self._has_ended else ",
+                "self._has_ended or ",
                 "",
             ),
         ),
