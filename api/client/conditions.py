@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -39,8 +40,19 @@ class AppendPreconditions(TypedDict, total=False):
     fencing_token: str | None
 
 
+def check_keywords(given: Mapping[str, object], known: type) -> None:
+    """Refuse keyword arguments that are none of a TypedDict's, as a call of a function with named
+    parameters would: a condition that is misspelt would be none. Raises TypeError."""
+    if unknown := given.keys() - known.__annotations__.keys():
+        names = ", ".join(known.__annotations__)
+        raise TypeError(
+            f"{', '.join(sorted(unknown))}: no such keyword argument; there are {names}"
+        )
+
+
 def condition_headers(conditions: AppendPreconditions) -> dict[str, bytes]:
-    """Return the conditions as HTTP headers."""
+    """Return the conditions as HTTP headers. Raises TypeError for one that does not exist."""
+    check_keywords(conditions, AppendPreconditions)
     headers: dict[str, bytes] = {}
     producer = conditions.get("producer")
     if producer is not None:

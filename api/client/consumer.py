@@ -30,7 +30,7 @@ from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.broker.registry.subscription_config import ORDERED
-from fencelog.ledgers.errors import Fault, FencelogError
+from fencelog.ledgers.errors import ErrorCode, Fault, FencelogError
 from fencelog.ledgers.host import SystemHost
 
 WAIT_S = 30.0
@@ -68,7 +68,7 @@ class Consumer:
         self._nacks: dict[int | None, list[str]] = {}
         self._unused: list[str] = []
         """Messages that the loop has not come to, to be given back."""
-        self._is_ordered = False
+        self._is_entered = self._is_ordered = False
         self._goes_back = False
         """True from a failure in an ordered subscription on, until the service knows of it."""
         self._pulls = Pulls(client, topic, subscription, self._consumer)
@@ -83,6 +83,7 @@ class Consumer:
         self._lease_ms = self._pulls.lease_ms = self._lease_ms or int(settings["lease_ms"])
         self._is_ordered = self._pulls.is_in_order = settings["type"] in ORDERED
         await self._group.__aenter__()
+        self._is_entered = True
         for work in (self._keep_leases, self._give_back):
             self._group.start_soon(self._beside, work)
         return self
@@ -108,7 +109,11 @@ class Consumer:
 
     async def __anext__(self) -> LeasedMessage:
         """Return the next message; wait for it without end. Raises FencelogError: an error that is
-        not transient."""
+        not transient; BAD_REQUEST outside ``async with``, where nobody would send what is
+        acknowledged."""
+        if not self._is_entered:
+            how = "a consumer is used as: async with client.consume(…) as messages"
+            raise FencelogError(ErrorCode.BAD_REQUEST, how)
         while True:
             while self._waiting:
                 message = self._waiting.popleft()

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+import anyio
 import httpx
 
 from fencelog.api.client.owners import OWNER, KnownOwners
@@ -40,6 +41,11 @@ LOST_HOST_S = 20
 request ends whose answer cannot come any more: a third of what a slow answer may take. It is longer
 than a broker can be silent and remain the owner of anything."""
 
+MAX_AT_ONCE = 64
+"""The requests of one client that are under way at the same time, without those that the service
+may let wait: others wait here for their turn. The pool of connections looks at each connection for
+each request, so that the time of hundreds of them would grow with their third power."""
+
 _KEEP_ALIVE_PROBES = 2
 
 _READS = ("GET", "HEAD")
@@ -67,6 +73,7 @@ class ServiceHttp:
         self._current = 0
         self._timeout_s = timeout_s
         self._owners = KnownOwners()
+        self._turns = anyio.Semaphore(MAX_AT_ONCE, fast_acquire=True)
         transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,  # the log is a neighbour; a proxy for the web must not see it
@@ -99,6 +106,21 @@ class ServiceHttp:
             raise _of_request(
                 method, FencelogError(ErrorCode.INVALID_NAME, f"{path!r}: no name is . or ..")
             )
+        if extra_wait_s:
+            return await self._find_server(method, path, place, lost, extra_wait_s, options)
+        async with self._turns:
+            return await self._find_server(method, path, place, lost, 0, options)
+
+    async def _find_server(
+        self,
+        method: str,
+        path: str,
+        place: str,
+        lost: ErrorCode,
+        extra_wait_s: float,
+        options: dict[str, Any],
+    ) -> httpx.Response:
+        """Send as ``request`` does, at once."""
         timeout_s = self._timeout_s + extra_wait_s
         owner = self._owners.of(place)
         if owner is not None:
@@ -118,7 +140,7 @@ class ServiceHttp:
                     return await self._send(method, server, path, place, lost, options)
                 except _NOT_SENT as error:
                     is_silent |= isinstance(error, httpx.ConnectTimeout)
-                    refusal = f"cannot reach {server}: {error or type(error).__name__}"
+                    refusal = f"cannot reach {server}: {str(error) or type(error).__name__}"
             if not is_silent:
                 break
         raise FencelogError(ErrorCode.NO_OWNER, refusal)
@@ -151,7 +173,7 @@ class ServiceHttp:
         except httpx.LocalProtocolError as error:  # one of TransportError, but nothing was sent
             raise _unsent(error) from error
         except httpx.RequestError as error:
-            what = f"{server} did not answer: {error or type(error).__name__}"
+            what = f"{server} did not answer: {str(error) or type(error).__name__}"
             raise _of_request(method, FencelogError(lost, what)) from error
         finally:
             if not is_served:  # also if the caller has waited for long enough

@@ -24,6 +24,7 @@ from fencelog.api.client.retry import (
 )
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values
+from fencelog.ledgers.record_batch.format import BODY_START, batch_count
 
 _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
@@ -51,8 +52,9 @@ class ExactlyOnceProducer:
         pause: Pause = whole_pause,
     ) -> None:
         """Configure the producer. ``epoch``: 0, or the epoch that ``PartitionAccess.claim`` has
-        returned. ``timeout_s``: the time for which an append is repeated that is refused, or whose
-        outcome is unknown; it begins anew after each ``pause`` that the topic's rate asks for."""
+        returned. ``timeout_s``: the time for which an append is repeated that was refused, or whose
+        outcome is unknown, after the first such answer; it begins anew after each ``pause``
+        that the topic's rate asks for."""
         self._client = client
         self._topic = topic
         self._access = PartitionAccess(client, topic, partition)
@@ -93,8 +95,11 @@ class ExactlyOnceProducer:
 
         It is sent again while it is refused for a transient reason or its outcome is unknown.
         Raises FencelogError: APPEND_UNKNOWN if it may have been written all the same;
-        SEQUENCE_REUSED, with nothing done, if another batch may have its numbers.
+        SEQUENCE_REUSED, with nothing done, if another batch may have its numbers; BAD_REQUEST, with
+        nothing done, for another ``count`` than the batch's own.
         """
+        if len(batch) >= BODY_START and (own := batch_count(batch)) != count:
+            raise FencelogError(ErrorCode.BAD_REQUEST, f"the batch has {own} messages, not {count}")
         async with self._appending:
             producer = Producer(self.id, self.epoch, self.sequence)
             self._check_numbers_are_free(producer, batch)
@@ -125,7 +130,7 @@ class ExactlyOnceProducer:
 
     async def _append(self, batch: bytes, producer: Producer, *, is_unknown: bool) -> Appended:
         """Append a batch, one whose outcome ``is_unknown`` so far once more."""
-        give_up = anyio.current_time() + self._timeout_s
+        give_up: float | None = None
         attempt = 0
         while True:
             try:
@@ -141,14 +146,16 @@ class ExactlyOnceProducer:
                 is_unknown = is_unknown or maybe
                 asked_s = asked_pause_s(error)
                 if asked_s is None:
-                    is_over = anyio.current_time() > give_up
+                    now = anyio.current_time()
+                    give_up = now + self._timeout_s if give_up is None else give_up
+                    is_over = now >= give_up
                     is_final = is_over or not (maybe or error.code.retryable)
                 else:
                     is_final = not await self._pause(asked_s)
                 if is_final:
                     raise final_error(error, is_unknown=is_unknown) from error
             if asked_s is not None:
-                give_up = anyio.current_time() + self._timeout_s
+                give_up = None
                 continue
             await anyio.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
             attempt += 1

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+from fencelog.api.client.conditions import check_keywords
 from fencelog.api.client.http import ServiceHttp, json_object, partition_place, topic_path
 from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.errors import ErrorCode
@@ -95,6 +96,7 @@ class ReadCalls:
         **bounds: Unpack[ReadBounds],
     ) -> RawPage:
         """Read as ``read`` does, in any form that the service has: ``application/x-ndjson``, …."""
+        check_keywords(bounds, ReadBounds)
         wait_s = bounds.get("wait_s", 0)
         time_us = bounds.get("from_time_us")
         query: dict[str, Any] = {

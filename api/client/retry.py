@@ -53,10 +53,11 @@ async def retry_not_applied(
     """Return the request's answer; refusals that are retryable and had no effect are repeated.
 
     A lost read (REQUEST_TIMEOUT) is repeated, too; a lost append has another code and is not.
-    Raises the last refusal after RETRY_S, which begin anew after each pause that the service asks
-    for: it works then. ``pause`` takes those; where it says so, their refusal is raised.
+    Raises the last refusal RETRY_S after the first one: a long poll may have taken longer than
+    that before. They begin anew after each pause that the service asks for: it works then.
+    ``pause`` takes those; where it says so, their refusal is raised.
     """
-    give_up = anyio.current_time() + RETRY_S
+    give_up: float | None = None
     attempt = 0
     while True:
         try:
@@ -64,14 +65,16 @@ async def retry_not_applied(
         except FencelogError as error:
             asked_s = asked_pause_s(error)
             if asked_s is None:
+                now = anyio.current_time()
+                give_up = now + RETRY_S if give_up is None else give_up
                 lost_read = error.code is ErrorCode.REQUEST_TIMEOUT
                 refused = is_transient(error) and error.code.effects is Effects.NONE
-                if not (lost_read or refused) or anyio.current_time() > give_up:
+                if not (lost_read or refused) or now > give_up:
                     raise
             elif not await pause(asked_s):
                 raise
         if asked_s is not None:
-            give_up = anyio.current_time() + RETRY_S
+            give_up = None
             continue
         await anyio.sleep(_DELAYS_S[min(attempt, len(_DELAYS_S) - 1)])
         attempt += 1
@@ -81,23 +84,25 @@ async def retry_at_least_once(request: Callable[[], Awaitable[T]]) -> T:
     """Return the answer to an append that may be written more than once: it is repeated as by
     ``retry_not_applied``, and also while its outcome is unknown.
 
-    Raises the last error after RETRY_S: APPEND_UNKNOWN if one of the attempts may have been
-    written.
+    Raises the last error RETRY_S after the first one: APPEND_UNKNOWN if one of the attempts may
+    have been written.
     """
-    give_up = anyio.current_time() + RETRY_S
+    give_up: float | None = None
     is_unknown = False
 
     async def pause(pause_s: float) -> bool:
         nonlocal give_up
         await anyio.sleep(pause_s)
-        give_up = anyio.current_time() + RETRY_S
+        give_up = None
         return True
 
     while True:
         try:
             return await retry_not_applied(request, pause=pause)
         except FencelogError as error:
-            if error.code is not ErrorCode.APPEND_UNKNOWN or anyio.current_time() > give_up:
+            now = anyio.current_time()
+            give_up = now + RETRY_S if give_up is None else give_up
+            if error.code is not ErrorCode.APPEND_UNKNOWN or now > give_up:
                 raise final_error(error, is_unknown=is_unknown) from error
             is_unknown = True
         await anyio.sleep(_DELAYS_S[-1])
@@ -111,13 +116,13 @@ async def retry_idempotent(
 ) -> T:
     """Return the answer to a request that is harmless to repeat, whatever its earlier outcomes.
 
-    Transient errors are repeated with growing pauses, for ``timeout_s`` (None: without end), which
-    begins anew after each pause that the service asks for. Raises an error that is not transient at
-    once, and otherwise the last error; that of an earlier attempt which may have taken effect, if
-    the last one certainly did not. ``passes``: what an attempt may have done passes by itself, and
-    nobody asks for it.
+    Transient errors are repeated with growing pauses, for ``timeout_s`` after the first one (None:
+    without end), which begins anew after each pause that the service asks for. Raises an error that
+    is not transient at once, and otherwise the last error; that of an earlier attempt which may
+    have taken effect, if the last one certainly did not. ``passes``: what an attempt may have done
+    passes by itself, and nobody asks for it.
     """
-    began = anyio.current_time()
+    began: float | None = None
     delay_s = _DELAYS_S[0]
     unknown: FencelogError | None = None
     while True:
@@ -127,14 +132,16 @@ async def retry_idempotent(
             if error.may_have_effect and not passes:
                 unknown = error
             asked_s = asked_pause_s(error)
-            is_over = timeout_s is not None and anyio.current_time() - began > timeout_s
+            now = anyio.current_time()
+            began = now if began is None else began
+            is_over = timeout_s is not None and now - began >= timeout_s
             if asked_s is None and (is_over or not is_transient(error)):
                 if unknown is None or error.may_have_effect:
                     raise
                 raise _in_doubt(unknown.code, error) from error
         if asked_s is not None:
             await anyio.sleep(asked_s)
-            began = anyio.current_time()
+            began = None
             continue
         await anyio.sleep(delay_s)
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)

@@ -84,7 +84,7 @@ def unanswered(method: str, url: str, error: Unanswered) -> FencelogError:
 def lost_answer(method: str, url: str, error: Exception) -> FencelogError:
     """Return the error of a request that was sent and not answered: it may have taken effect,
     unless it only reads."""
-    why = f"the owner at {url} did not answer: {error or type(error).__name__}"
+    why = f"the owner at {url} did not answer: {str(error) or type(error).__name__}"
     if method in READING:
         return FencelogError(ErrorCode.READ_UNKNOWN, why)
     return FencelogError(ErrorCode.APPEND_UNKNOWN, why)

@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +16,12 @@ import pytest
 from fencelog.api.client import FencelogClient, topic_path
 from fencelog.api.client.commits import PartitionCommits
 from fencelog.api.client.conditions import AppendPreconditions, Producer
-from fencelog.api.client.http import LOST_HOST_S, REQUEST_TIMEOUT_S, _certificates
+from fencelog.api.client.http import (
+    LOST_HOST_S,
+    MAX_AT_ONCE,
+    REQUEST_TIMEOUT_S,
+    _certificates,
+)
 from fencelog.api.client.producer import PartitionAccess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -353,3 +359,62 @@ async def test_a_url_that_is_none_is_refused() -> None:
 )
 def test_a_topic_without_a_namespace_is_in_default(topic: str, path: str) -> None:
     assert topic_path(topic) == path
+
+
+async def test_a_keyword_that_does_not_exist_is_refused() -> None:
+    """A condition that is misspelt would be none."""
+    misspelt: Any = {"if_ofset": 7}
+    async with FencelogClient(unused_url()) as client:
+        with pytest.raises(TypeError, match="if_ofset: no such keyword argument; there are prod"):
+            await client.append("a/b", b"x", **misspelt)
+        with pytest.raises(TypeError, match="if_ofset: no such keyword argument; there are max_"):
+            await client.read("a/b", 0, 0, **misspelt)
+
+
+async def test_a_silence_is_named() -> None:
+    async def be_silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with server(be_silent) as url, FencelogClient(url, timeout_s=0.05) as client:
+        with pytest.raises(FencelogError, match="did not answer: ReadTimeout"):
+            await client.append("a/b", b"x")
+
+
+async def test_a_client_has_so_many_requests_under_way() -> None:
+    """Others wait for their turn; requests that the service lets wait take none."""
+    at_once = most = polls = 0
+    all_here, full = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal at_once, most, polls
+        while True:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                return
+            if head.startswith(b"GET"):
+                polls += 1
+                if polls == MAX_AT_ONCE + 1:
+                    all_here.set()
+                await all_here.wait()
+                writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+                continue
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
+            at_once += 1
+            most = max(most, at_once)
+            if most == MAX_AT_ONCE:
+                full.set()
+            await full.wait()
+            await asyncio.sleep(0.05)  # for one too many to arrive
+            at_once -= 1
+            text = json.dumps(APPENDED)
+            head = f"HTTP/1.1 201 Created\r\ncontent-length: {len(text)}\r\n\r\n".encode()
+            writer.write(head + text.encode())
+
+    async with server(answer) as url, FencelogClient(url) as client:
+        count = MAX_AT_ONCE + 1
+        reads = [client.read("a/b", 0, 0, wait_s=1) for _ in range(count)]
+        found = await asyncio.gather(*reads, return_exceptions=True)
+        assert [isinstance(each, FencelogError) for each in found] == [True] * count
+        await asyncio.gather(*(client.append("a/b", b"x") for _ in range(2 * count)))
+    assert most == MAX_AT_ONCE

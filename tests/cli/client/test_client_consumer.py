@@ -389,6 +389,14 @@ async def test_an_outage_is_outlasted_by_what_waits_to_be_acknowledged(
     assert calls.acks == [["id-0"]]
 
 
+async def test_a_consumer_that_was_not_entered_gives_no_message() -> None:
+    """Nobody would send its acknowledgements."""
+    messages = consume(Calls([0]))
+    with pytest.raises(FencelogError, match="async with") as raised:
+        await anext(messages)
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+
+
 async def test_an_acknowledgement_that_is_refused_ends_the_loop() -> None:
     calls = Calls([0, 1])
     gone = FencelogError(ErrorCode.SUBSCRIPTION_NOT_FOUND, "it was deleted")

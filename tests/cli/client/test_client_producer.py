@@ -12,7 +12,7 @@ from fencelog.api.client import Appended, FencelogClient
 from fencelog.api.client.conditions import Producer
 from fencelog.api.client.producer import ExactlyOnceProducer
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import decode_batch
+from fencelog.ledgers.record_batch import decode_batch, encode_values
 
 
 class Log:
@@ -145,3 +145,17 @@ async def test_appends_of_several_tasks_get_numbers_of_their_own() -> None:
     await asyncio.gather(*(producer.append([b"%d" % n]) for n in range(5)))
     assert log.values == [b"%d" % n for n in range(5)]
     assert producer.sequence == 5
+
+
+async def test_a_batch_of_another_count_is_refused_and_nothing_is_sent() -> None:
+    """Its other messages would be in the log under the numbers of those that follow."""
+    log = Log()
+    producer = producer_to(log)
+    for count in (1, 3):
+        with pytest.raises(FencelogError, match=f"has 2 messages, not {count}") as raised:
+            await producer.append_batch(encode_values([b"a", b"b"]), count)
+        assert raised.value.code is ErrorCode.BAD_REQUEST
+    assert (log.values, producer.sequence) == ([], 0)
+    await producer.append_batch(encode_values([b"a", b"b"]), 2)
+    await producer.append([b"c"])
+    assert log.values == [b"a", b"b", b"c"]

@@ -169,3 +169,20 @@ def test_the_pause_that_a_service_asks_for_has_bounds() -> None:
 
     assert [asked(1), asked(1500), asked(10**9)] == [0.05, 1.5, MAX_PAUSE_S]
     assert [asked("soon"), asked(None), asked(1500, ErrorCode.NO_OWNER)] == [None] * 3
+
+
+@each_way
+async def test_the_time_of_repetitions_begins_with_the_first_failure(retry: Retry) -> None:
+    """A long poll may have taken all of it before the server died."""
+    request = Script(ErrorCode.NO_OWNER, None)
+
+    class Slow(Script):
+        async def __call__(self) -> str:
+            if not self.sent:
+                await anyio.sleep(RETRY_S + 1)
+            self.sent += 1
+            return await request()
+
+    slow = Slow()
+    assert await retry(slow) == "an answer"
+    assert slow.sent == 2
