@@ -44,7 +44,7 @@ than a broker can be silent and remain the owner of anything."""
 MAX_AT_ONCE = 64
 """The requests of one client that are under way at the same time, without those that the service
 may let wait: others wait here for their turn. The pool of connections looks at each connection for
-each request, so that the time of hundreds of them would grow with their third power."""
+each request, so that the time of hundreds of them would grow faster than their number."""
 
 _KEEP_ALIVE_PROBES = 2
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.sim.mutants import auditing as mutants_auditing
 from tests.sim.mutants import recent as mutants_recent
 from tests.sim.mutants.brokers import appends as mutants_appends
+from tests.sim.mutants.brokers import clients as mutants_clients
 from tests.sim.mutants.brokers import heads as mutants_heads
 from tests.sim.mutants.brokers import owners as mutants_broker_owners
 from tests.sim.mutants.brokers import subscriptions as mutants_subscriptions
@@ -187,6 +188,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_spark.READS,
     *mutants_appends.MUTANTS,
     *mutants_heads.MUTANTS,
+    *mutants_clients.MUTANTS,
     *mutants_subscriptions.MUTANTS,
     *mutants_broker_owners.MUTANTS,
     *mutants_checks.MUTANTS,

@@ -15,6 +15,10 @@ TESTS = {
         "known-head-after-the-last-request",
         "known-head-with-an-id",
     ),
+    "tests/cli/client/test_client.py": ("misspelt-condition-is-none",),
+    "tests/cli/client/test_client_consumer.py": ("consumer-that-sends-nothing",),
+    "tests/cli/client/test_client_producer.py": ("count-of-another-batch",),
+    "tests/cli/client/test_client_retry.py": ("no-patience-after-a-long-poll",),
     "tests/broker/append/test_admission.py": (
         "debts-are-forgiven",
         "rates-of-the-takeover",
