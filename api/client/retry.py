@@ -116,13 +116,13 @@ async def retry_idempotent(
 ) -> T:
     """Return the answer to a request that is harmless to repeat, whatever its earlier outcomes.
 
-    Transient errors are repeated with growing pauses, for ``timeout_s`` after the first one (None:
-    without end), which begins anew after each pause that the service asks for. Raises an error that
-    is not transient at once, and otherwise the last error; that of an earlier attempt which may
-    have taken effect, if the last one certainly did not. ``passes``: what an attempt may have done
-    passes by itself, and nobody asks for it.
+    Transient errors are repeated with growing pauses, for ``timeout_s`` (None: without end), which
+    begins anew after each pause that the service asks for. Raises an error that is not transient at
+    once, and otherwise the last error; that of an earlier attempt which may have taken effect, if
+    the last one certainly did not. ``passes``: what an attempt may have done passes by itself, and
+    nobody asks for it.
     """
-    began: float | None = None
+    began = anyio.current_time()
     delay_s = _DELAYS_S[0]
     unknown: FencelogError | None = None
     while True:
@@ -132,16 +132,14 @@ async def retry_idempotent(
             if error.may_have_effect and not passes:
                 unknown = error
             asked_s = asked_pause_s(error)
-            now = anyio.current_time()
-            began = now if began is None else began
-            is_over = timeout_s is not None and now - began >= timeout_s
+            is_over = timeout_s is not None and anyio.current_time() - began > timeout_s
             if asked_s is None and (is_over or not is_transient(error)):
                 if unknown is None or error.may_have_effect:
                     raise
                 raise _in_doubt(unknown.code, error) from error
         if asked_s is not None:
             await anyio.sleep(asked_s)
-            began = None
+            began = anyio.current_time()
             continue
         await anyio.sleep(delay_s)
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)

@@ -171,7 +171,7 @@ def test_the_pause_that_a_service_asks_for_has_bounds() -> None:
     assert [asked("soon"), asked(None), asked(1500, ErrorCode.NO_OWNER)] == [None] * 3
 
 
-@each_way
+@pytest.mark.parametrize("retry", [retry_not_applied, retry_at_least_once, exactly_once])
 async def test_the_time_of_repetitions_begins_with_the_first_failure(retry: Retry) -> None:
     """A long poll may have taken all of it before the server died."""
     request = Script(ErrorCode.NO_OWNER, None)
