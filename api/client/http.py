@@ -42,9 +42,13 @@ request ends whose answer cannot come any more: a third of what a slow answer ma
 than a broker can be silent and remain the owner of anything."""
 
 MAX_AT_ONCE = 64
-"""The requests of one client that are under way at the same time, without those that the service
-may let wait: others wait here for their turn. The pool of connections looks at each connection for
-each request, so that the time of hundreds of them would grow faster than their number."""
+"""The requests of one client that are under way to one server at the same time, without those that
+the service may let wait: others wait here for their turn. The pool of connections looks at each
+connection for each request, so that the time of hundreds of them would grow faster than their
+number. A server that is silent holds up no request to another one."""
+
+MAX_SERVERS = 64
+"""The servers whose turns are remembered: the brokers that have answered."""
 
 _KEEP_ALIVE_PROBES = 2
 
@@ -73,7 +77,8 @@ class ServiceHttp:
         self._current = 0
         self._timeout_s = timeout_s
         self._owners = KnownOwners()
-        self._turns = anyio.Semaphore(MAX_AT_ONCE, fast_acquire=True)
+        self._turns: dict[str, anyio.Semaphore] = {}
+        """The turns at each server."""
         transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,  # the log is a neighbour; a proxy for the web must not see it
@@ -106,27 +111,12 @@ class ServiceHttp:
             raise _of_request(
                 method, FencelogError(ErrorCode.INVALID_NAME, f"{path!r}: no name is . or ..")
             )
-        if extra_wait_s:
-            return await self._find_server(method, path, place, lost, extra_wait_s, options)
-        async with self._turns:
-            return await self._find_server(method, path, place, lost, 0, options)
-
-    async def _find_server(
-        self,
-        method: str,
-        path: str,
-        place: str,
-        lost: ErrorCode,
-        extra_wait_s: float,
-        options: dict[str, Any],
-    ) -> httpx.Response:
-        """Send as ``request`` does, at once."""
         timeout_s = self._timeout_s + extra_wait_s
         owner = self._owners.of(place)
         if owner is not None:
             direct = {**options, "timeout": _timeouts(timeout_s, OWNER_CONNECT_TIMEOUT_S)}
             try:
-                return await self._send(method, owner, path, place, lost, direct)
+                return await self._in_turn(method, owner, path, place, lost, direct, extra_wait_s)
             except _NOT_SENT:
                 self._owners.avoid(owner)
         refusal, first = "", self._current
@@ -137,13 +127,37 @@ class ServiceHttp:
                 self._current = (first + step) % len(self._servers)
                 server = self._servers[self._current]
                 try:
-                    return await self._send(method, server, path, place, lost, options)
+                    return await self._in_turn(
+                        method, server, path, place, lost, options, extra_wait_s
+                    )
                 except _NOT_SENT as error:
                     is_silent |= isinstance(error, httpx.ConnectTimeout)
                     refusal = f"cannot reach {server}: {str(error) or type(error).__name__}"
             if not is_silent:
                 break
         raise FencelogError(ErrorCode.NO_OWNER, refusal)
+
+    async def _in_turn(
+        self,
+        method: str,
+        server: str,
+        path: str,
+        place: str,
+        lost: ErrorCode,
+        options: Mapping[str, Any],
+        extra_wait_s: float,
+    ) -> httpx.Response:
+        """Send as ``_send`` does, when fewer than MAX_AT_ONCE requests are under way to this
+        server; one that the service lets wait is sent at once."""
+        if extra_wait_s:
+            return await self._send(method, server, path, place, lost, options)
+        turns = self._turns.get(server)
+        if turns is None:
+            if len(self._turns) >= MAX_SERVERS:
+                self._turns.clear()  # those who hold one give that one back
+            turns = self._turns[server] = anyio.Semaphore(MAX_AT_ONCE, fast_acquire=True)
+        async with turns:
+            return await self._send(method, server, path, place, lost, options)
 
     async def _send(
         self,

@@ -21,6 +21,7 @@ from fencelog.api.client.http import (
     MAX_AT_ONCE,
     REQUEST_TIMEOUT_S,
     _certificates,
+    partition_place,
 )
 from fencelog.api.client.producer import PartitionAccess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -380,7 +381,7 @@ async def test_a_silence_is_named() -> None:
             await client.append("a/b", b"x")
 
 
-async def test_a_client_has_so_many_requests_under_way() -> None:
+async def test_a_client_has_so_many_requests_under_way_to_a_server() -> None:
     """Others wait for their turn; requests that the service lets wait take none."""
     at_once = most = polls = 0
     all_here, full = asyncio.Event(), asyncio.Event()
@@ -418,3 +419,23 @@ async def test_a_client_has_so_many_requests_under_way() -> None:
         assert [isinstance(each, FencelogError) for each in found] == [True] * count
         await asyncio.gather(*(client.append("a/b", b"x") for _ in range(2 * count)))
     assert most == MAX_AT_ONCE
+
+
+async def test_a_silent_server_holds_up_no_request_to_another_one() -> None:
+    async def be_silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    answering = server(replying("201 Created", APPENDED))
+    async with server(be_silent) as silent, answering as url, FencelogClient(url) as client:
+        for partition in range(MAX_AT_ONCE + 1):
+            client._service._owners.note(partition_place("a/b", partition), silent)
+        stuck = [
+            asyncio.create_task(client.append("a/b", b"x", partition=partition))
+            for partition in range(MAX_AT_ONCE + 1)
+        ]
+        await asyncio.sleep(0.05)
+        assert (await client.append("a/b", b"x", partition=MAX_AT_ONCE + 2)).offset == 7
+        for task in stuck:
+            task.cancel()
+        found = await asyncio.gather(*stuck, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in found)
