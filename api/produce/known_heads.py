@@ -27,7 +27,12 @@ MAX_KNOWN_HEADS = 4096
 They take 1.3 KiB each as a rule, 12 KiB at most; beyond the limit the memory starts anew."""
 
 MAX_KNOWN_FORMS = 256
-"""The limit of known forms: kinds of clients. They take some 5 KiB each."""
+"""The limit of known forms: kinds of clients. They take 5 to 12 KiB each. Beyond the limit no more
+become known: connections hold them, also where they are forgotten here."""
+
+MAX_FORM_HEADERS = 16
+MAX_FORM_BYTES = KIB
+"""The largest head that has a form: to compile one takes up to a millisecond of the loop."""
 
 MAX_KNOWN_HEAD_BYTES = 2 * KIB
 """The largest of them: programs send some 200 bytes."""
@@ -46,6 +51,9 @@ _URL = rb"/[A-Za-z0-9/_.~:%&=?-]*+"
 _DIGITS = rb"\d{1,9}+"
 _VALUE = rb"[!-~][ -~]*+(?<! )"
 """The least that every parser reads alike: visible characters, and spaces in between."""
+
+_PLAIN = re.compile(rb"POST %b HTTP/1\.1\r\n(?:[!-9;-~]++: %b\r\n)++\r\n" % (_URL, _VALUE))
+"""The heads that have a form."""
 
 
 class KnownHead:
@@ -126,15 +134,17 @@ class KnownHeads:
         headers: Headers,
         framing: dict[bytes, bytes],
         post: Post,
+        *,
+        with_form: bool = True,
     ) -> HeadForm | None:
         """Take note of a head with this content: ``headers`` in their order, ``framing`` those that
         say how the request is received. It is known from its second time on, and so is its form,
-        which is returned: if it is nothing but the lines that were read, each with CR and LF at its
-        end. The parser also passes over lines before the first one, for example."""
+        which is returned ``with_form``: if it is nothing but the lines that were read, each with CR
+        and LF at its end. The parser also passes over lines before the first one, for example."""
         if len(headers) > MAX_KNOWN_HEADERS or not _has_only(head, url, headers):
             return None
         self.note(head, KnownHead(url, headers, framing, post))
-        return self._form_of(head, headers, framing)
+        return self._form_of(head, headers, framing) if with_form else None
 
     def _came_before(self, head: bytes) -> bool:
         number = hash(head)
@@ -148,8 +158,11 @@ class KnownHeads:
     def _form_of(
         self, head: bytes, headers: Headers, framing: dict[bytes, bytes]
     ) -> HeadForm | None:
-        """Return the form of a head, if one like it came before."""
+        """Return the form of a head, if it has one, and one like it came before."""
         names = [name for name, _ in headers]
+        is_small = len(headers) <= MAX_FORM_HEADERS and len(head) <= MAX_FORM_BYTES
+        if not is_small or _PLAIN.fullmatch(head) is None:
+            return None
         if any(names.count(name) > 1 for name in _VARIED):
             return None
         pieces = [b"POST (%b) HTTP/1\\.1\r\n" % _URL]
@@ -160,13 +173,9 @@ class KnownHeads:
             pieces.append(b"%b: (%b)\r\n" % (re.escape(line.partition(b":")[0]), kind))
         pattern = b"".join([*pieces, b"\r\n"])
         form = self._forms.get(pattern)
-        if form is None and self._came_before(pattern):
+        if form is None and len(self._forms) < MAX_KNOWN_FORMS and self._came_before(pattern):
             same = {name: value for name, value in framing.items() if name not in _VARIED}
             form = HeadForm(pattern, names, same)
-            if form.read(head, self._read_post) is None:
-                return None  # what was parsed is not as plain as that
-            if len(self._forms) >= MAX_KNOWN_FORMS:
-                self._forms.clear()
             self._forms[pattern] = form
         return form
 

@@ -17,6 +17,7 @@ from fencelog.api.produce.known_heads import (
     KnownHead,
     KnownHeads,
 )
+from fencelog.api.produce.post import Post
 from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.limits import (
@@ -101,6 +102,7 @@ class RequestReader:
         """The head at the beginning of what is being parsed, if it may become known."""
         self._forms: list[HeadForm] = []
         """The forms of heads that came here, the last one first."""
+        self._learnt_forms = 0
         self._parser = httptools.HttpRequestParser(self)
         # A client may send more after ``Connection: close``; it is ignored, not an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -152,13 +154,15 @@ class RequestReader:
         The parser, which is between two requests, need not see it."""
         self._head = b""
         end = data.find(HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(HEAD_END)
+        head, body_bytes = data[:end], len(data) - end
         if self._has_ended or end < len(HEAD_END) or not data.startswith(b"POST "):
             return False
-        head, body_bytes = data[:end], len(data) - end
+        if not body_bytes:
+            return False  # it comes later, as many clients send it: the parser is needed anyway
         found = heads.find(head)
         known = found or self._read_by_form(heads, head)
         if known is None or body_bytes != known.body_bytes or body_bytes > MAX_DIRECT_BODY_BYTES:
-            self._head = head
+            self._head = head if known is None else b""
             return False
         if found is None:
             heads.note(head, known)
@@ -265,9 +269,18 @@ class RequestReader:
         head, self._head = self._head, b""
         heads, post, has_id = self._heads, request.post, request.current is not None
         if head and heads is not None and post is not None and not has_id:
-            form = heads.learn(head, request.url, request.headers, request.framing, post)
-            if form is not None and form not in self._forms:
-                self._forms = [form, *self._forms[: MAX_FORMS - 1]]
+            self._learn(heads, head, request, post)
+
+    def _learn(self, heads: KnownHeads, head: bytes, request: HttpRequest, post: Post) -> None:
+        """Have the head of a post known; and its form, unless the forms of this connection change
+        too often to be worth it."""
+        may_learn = self._learnt_forms < 2 * MAX_FORMS
+        form = heads.learn(
+            head, request.url, request.headers, request.framing, post, with_form=may_learn
+        )
+        if form is not None and form not in self._forms:
+            self._learnt_forms += 1
+            self._forms = [form, *self._forms[: MAX_FORMS - 1]]
 
     def on_body(self, body: bytes) -> None:
         self._had_body = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencelog.api.produce.known_heads import (
+    MAX_FORM_BYTES,
+    MAX_FORM_HEADERS,
     MAX_KNOWN_FORMS,
     MAX_KNOWN_HEADERS,
     MAX_KNOWN_HEADS,
@@ -130,8 +132,26 @@ def test_no_more_forms_are_known_than_the_limit() -> None:
         headers = [(b"x-%d" % number, b"x"), HEADERS[1]]
         for _ in range(2):
             form = learn_form(heads, varied(b"X-%d: x" % number), headers)
-        assert form is not None
-    assert len(heads._forms) == 1
+        assert (form is not None) == (number < MAX_KNOWN_FORMS)
+    assert len(heads._forms) == MAX_KNOWN_FORMS
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"X: \xe9"],
+        [b"X:y"],
+        [b"X: "],
+        [b"X: y"] * MAX_FORM_HEADERS,
+        [b"X: %b" % (b"y" * MAX_FORM_BYTES)],
+    ],
+)
+def test_a_head_that_is_not_plain_and_small_has_no_form(lines: list[bytes]) -> None:
+    heads = KnownHeads(lambda _url, _headers: POST)
+    headers = [(b"x", line.partition(b":")[2].strip()) for line in lines] + HEADERS[1:]
+    for _ in range(3):
+        assert learn_form(heads, varied(*lines), headers) is None
+    assert not heads._forms
 
 
 def test_a_head_of_many_headers_is_not_learnt() -> None:

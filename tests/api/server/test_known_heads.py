@@ -171,11 +171,11 @@ async def test_a_head_of_a_known_form_is_not_parsed() -> None:
     first, second = Taker(heads), Taker(heads)
     for number in range(5):
         key = f"Fencelog-Key: {number}"
-        first.reader.feed(request(b"x" * number, key, f"traceparent: 00-{number}-b-01"))
+        first.reader.feed(request(b"x" * (number + 1), key, f"traceparent: 00-{number}-b-01"))
     assert (first.parsed, len(first.taken)) == (2, 5)
     for number in range(3):
         key = f"Fencelog-Key: of another {number}"
-        second.reader.feed(request(b"", key, "traceparent: 00-a-b-00"))
+        second.reader.feed(request(b"y", key, "traceparent: 00-a-b-00"))
     assert (second.parsed, len(second.taken)) == (1, 3)
 
 
@@ -187,7 +187,7 @@ async def test_a_connection_remembers_a_few_forms() -> None:
     def parsed_of(lines: Sequence[str]) -> int:
         before = taker.parsed
         for line in lines:
-            taker.reader.feed(request(b"x" * len(taker.taken), line))
+            taker.reader.feed(request(b"x" * (len(taker.taken) + 1), line))
         return taker.parsed - before
 
     assert [parsed_of(some) for _ in range(3)] == [MAX_FORMS, MAX_FORMS, 0]
@@ -210,6 +210,30 @@ async def test_heads_whose_bodies_come_later_do_not_take_the_place_of_others() -
     assert not heads._known
 
 
+async def test_a_connection_of_many_forms_learns_a_few() -> None:
+    """To learn one takes longer than to parse many heads."""
+    heads = known_heads()
+    taker = Taker(heads)
+    for number in range(3 * MAX_FORMS):
+        for _ in range(2):
+            line = f"Fencelog-Header-{number}: x"
+            taker.reader.feed(request(b"x" * (len(taker.taken) + 1), line))
+    assert len(heads._forms) == 2 * MAX_FORMS
+
+
+async def test_of_a_head_without_its_body_nothing_is_learnt() -> None:
+    """Many clients send them one after the other: what is parsed anyway is not read twice."""
+    heads = known_heads()
+    taker = Taker(heads)
+    for _ in range(3):
+        head, _, _ = request(b"body", "Fencelog-Key: k").rpartition(b"body")
+        taker.reader.feed(head)
+        taker.reader.feed(b"body")
+    assert (taker.parsed, len(taker.taken)) == (3, 3)
+    assert not heads._forms
+    assert not heads._known
+
+
 @pytest.mark.parametrize(
     "piece",
     [
@@ -225,7 +249,7 @@ async def test_what_is_more_than_a_post_of_a_known_form_is_parsed(piece: bytes) 
     for number in range(4):
         for taker in (parsing, knowing):
             key = f"Fencelog-Key: {number}"
-            taker.reader.feed(request(b"", key, "Proxy-Connection: x"))
+            taker.reader.feed(request(b"y", key, "Proxy-Connection: x"))
     assert knowing.parsed == 2
     for taker in (parsing, knowing):
         taker.reader.feed(piece)
