@@ -123,9 +123,7 @@ class KnownHeads:
     def note(self, head: bytes, known: KnownHead) -> None:
         """Take note of a head that was read by its form, as ``learn`` does."""
         if self._came_before(head):
-            if len(self._known) >= MAX_KNOWN_HEADS:
-                self._known.clear()
-            self._known[head] = known
+            self._keep(head, known)
 
     def learn(
         self,
@@ -141,10 +139,20 @@ class KnownHeads:
         say how the request is received. It is known from its second time on, and so is its form,
         which is returned ``with_form``: if it is nothing but the lines that were read, each with CR
         and LF at its end. The parser also passes over lines before the first one, for example."""
+        is_known = self._came_before(head)
+        has_form = with_form and len(head) <= MAX_FORM_BYTES and _PLAIN.fullmatch(head) is not None
+        if not is_known and not has_form:
+            return None
         if len(headers) > MAX_KNOWN_HEADERS or not _has_only(head, url, headers):
             return None
-        self.note(head, KnownHead(url, headers, framing, post))
-        return self._form_of(head, headers, framing) if with_form else None
+        if is_known:
+            self._keep(head, KnownHead(url, headers, framing, post))
+        return self._form_of(head, headers, framing) if has_form else None
+
+    def _keep(self, head: bytes, known: KnownHead) -> None:
+        if len(self._known) >= MAX_KNOWN_HEADS:
+            self._known.clear()
+        self._known[head] = known
 
     def _came_before(self, head: bytes) -> bool:
         number = hash(head)
@@ -158,12 +166,9 @@ class KnownHeads:
     def _form_of(
         self, head: bytes, headers: Headers, framing: dict[bytes, bytes]
     ) -> HeadForm | None:
-        """Return the form of a head, if it has one, and one like it came before."""
+        """Return the form of a plain head, if it has one, and one like it came before."""
         names = [name for name, _ in headers]
-        is_small = len(headers) <= MAX_FORM_HEADERS and len(head) <= MAX_FORM_BYTES
-        if not is_small or _PLAIN.fullmatch(head) is None:
-            return None
-        if any(names.count(name) > 1 for name in _VARIED):
+        if len(names) > MAX_FORM_HEADERS or any(names.count(name) > 1 for name in _VARIED):
             return None
         pieces = [b"POST (%b) HTTP/1\\.1\r\n" % _URL]
         for line, (name, value) in zip(head.split(b"\r\n")[1:-2], headers, strict=True):
