@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -116,7 +117,8 @@ class ServiceHttp:
         if owner is not None:
             direct = {**options, "timeout": _timeouts(timeout_s, OWNER_CONNECT_TIMEOUT_S)}
             try:
-                return await self._in_turn(method, owner, path, place, lost, direct, extra_wait_s)
+                async with self._turn(owner, extra_wait_s):
+                    return await self._send(method, owner, path, place, lost, direct)
             except _NOT_SENT:
                 self._owners.avoid(owner)
         refusal, first = "", self._current
@@ -127,9 +129,8 @@ class ServiceHttp:
                 self._current = (first + step) % len(self._servers)
                 server = self._servers[self._current]
                 try:
-                    return await self._in_turn(
-                        method, server, path, place, lost, options, extra_wait_s
-                    )
+                    async with self._turn(server, extra_wait_s):
+                        return await self._send(method, server, path, place, lost, options)
                 except _NOT_SENT as error:
                     is_silent |= isinstance(error, httpx.ConnectTimeout)
                     refusal = f"cannot reach {server}: {str(error) or type(error).__name__}"
@@ -137,27 +138,17 @@ class ServiceHttp:
                 break
         raise FencelogError(ErrorCode.NO_OWNER, refusal)
 
-    async def _in_turn(
-        self,
-        method: str,
-        server: str,
-        path: str,
-        place: str,
-        lost: ErrorCode,
-        options: Mapping[str, Any],
-        extra_wait_s: float,
-    ) -> httpx.Response:
-        """Send as ``_send`` does, when fewer than MAX_AT_ONCE requests are under way to this
-        server; one that the service lets wait is sent at once."""
+    def _turn(self, server: str, extra_wait_s: float) -> AbstractAsyncContextManager[object]:
+        """Return the turn of a request: when fewer than MAX_AT_ONCE are under way to this server;
+        at once where the service lets it wait."""
         if extra_wait_s:
-            return await self._send(method, server, path, place, lost, options)
+            return nullcontext()
         turns = self._turns.get(server)
         if turns is None:
             if len(self._turns) >= MAX_SERVERS:
                 self._turns.clear()  # those who hold one give that one back
             turns = self._turns[server] = anyio.Semaphore(MAX_AT_ONCE, fast_acquire=True)
-        async with turns:
-            return await self._send(method, server, path, place, lost, options)
+        return turns
 
     async def _send(
         self,
